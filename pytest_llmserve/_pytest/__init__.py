@@ -1,0 +1,1 @@
+"""The thin layer that pytest sees; nothing else imports it."""

@@ -1,0 +1,1 @@
+"""Accelerators: what they are, what they are called, and what they hold."""

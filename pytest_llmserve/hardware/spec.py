@@ -1,0 +1,51 @@
+"""What the engine needs to know of one accelerator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_llmserve.units import Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """One device as a framework sees it (half of an MI250X, one MIG slice, one H100).
+
+    Unknown figures are ``None`` or absent, never zero and never derived from another part.
+    """
+
+    id: str
+    name: str
+    vendor: str
+    architecture: str
+    compute_capability: tuple[int, int] | None
+    """CUDA compute capability, ``(9, 0)`` for H100; ``None`` where the vendor has none."""
+    memory_total_bytes: Interval | None
+    """What the framework reports (``torch`` total), which utilisation multiplies."""
+    memory_marketed_bytes: int
+    """The number on the box; for words only, never for a budget."""
+    hbm_bytes_per_s: int | None
+    """Upper bound of the memory bandwidth: floors divide by it."""
+    hbm_safe_bytes_per_s: int | None
+    """Bandwidth to expect of the part where public figures differ; at most the one above."""
+    dense_flops_per_s: Mapping[str, int]
+    """Dense peak by dtype (``bf16 fp16 fp8 int8 fp4 tf32 fp32``), never with sparsity."""
+    link_bytes_per_s: int | None = None
+    """GPU-to-GPU fabric, one direction."""
+    is_unified_memory: bool = False
+    is_boost_guarded: bool = False
+    """GeForce: real clocks beat the rated boost, floors allow 1.2 x the rated peak."""
+    mig_profile: str | None = None
+    source: str = ""
+    """Where the figures stand: ``catalogue h100-sxm-80gb`` or the user's file."""
+
+    @property
+    def capability(self) -> int | None:
+        """Compute capability times ten, as runtimes compare it: 90 for 9.0."""
+        if self.compute_capability is None:
+            return None
+        return self.compute_capability[0] * 10 + self.compute_capability[1]

@@ -1,0 +1,1 @@
+"""One invariant, one file: a permanent id, a spoken name and a check."""

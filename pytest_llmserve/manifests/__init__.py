@@ -1,0 +1,1 @@
+"""Deployment files read into launches, one small reader a form."""

@@ -1,0 +1,1 @@
+"""Models: what a config.json says, as exact shapes."""

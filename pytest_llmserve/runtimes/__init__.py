@@ -1,0 +1,1 @@
+"""Serving programs: what each one does with its flags, and what it refuses."""
