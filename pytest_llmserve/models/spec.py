@@ -117,6 +117,8 @@ class StateTensor:
     shape: tuple[int, ...]
     sharded_axis: int | None
     role: Literal["conv", "recurrent"]
+    dtype_bits: int | None = None
+    """Width that the config or the architecture fixes (32 for Nemotron-H); ``None``: the model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,3 +45,8 @@ class VllmSettings(ServingSettings):
     attention_backend: Setting[str | None]
     env: Mapping[str, str]
     """Environment variables of the server whose values are known."""
+    mamba_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str = "auto"
+    mm_encoder_tp_mode: str = "weights"
+    """``data``: the vision encoder is copied to every rank instead of sharded."""
+    fully_sharded_loras: bool = False
