@@ -118,7 +118,7 @@ class StateTensor:
     sharded_axis: int | None
     role: Literal["conv", "recurrent"]
     dtype_bits: int | None = None
-    """Width that the config or the architecture fixes (32 for Nemotron-H); ``None``: the model's."""
+    """Width that config or architecture fix (32 for Nemotron-H); ``None``: the model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
