@@ -1,0 +1,237 @@
+"""Reading the policy: nearest ``llmserve.toml`` or ``pyproject.toml`` above a file, validated."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from pytest_llmserve.invariants.names import NAMES, canonical_name
+from pytest_llmserve.policy import Budget, Facts, Policy, ServerRule, Slo, Workload
+from pytest_llmserve.units import parse_bytes, parse_seconds
+from pytest_llmserve.verdict import Certainty
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be used; the message names file, line, key, value and valid ones."""
+
+
+def _budget(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("expected a size such as '76GiB' or a share of the GPU such as '90%'")
+    if match := re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", value):
+        share = float(match[1])
+        if not 0 < share <= 100:
+            raise ValueError("a share of the GPU lies above 0% and not above 100%")
+        return Budget(value, share=share / 100)
+    return Budget(value, size_bytes=parse_bytes(value))
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str):
+        return parse_seconds(value)
+    raise ValueError("expected a duration with its unit, such as '50ms' or '1.5s'")
+
+
+def _version(value: object) -> object:
+    try:
+        return Version(value.removeprefix("v")) if isinstance(value, str) else None
+    except InvalidVersion:
+        raise ValueError("expected a version such as '0.19.1'") from None
+
+
+def _invariant(value: object) -> object:
+    name = canonical_name(value) if isinstance(value, str) else None
+    if name is None:
+        close = difflib.get_close_matches(str(value), NAMES.values(), n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"{hint}valid names: {', '.join(NAMES.values())}")
+    return name
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+Positive = Annotated[int, Field(gt=0, strict=True)]
+Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
+InvariantName = Annotated[str, BeforeValidator(_invariant)]
+
+
+class _Workload(_Strict):
+    prompt_tokens: Positive
+    output_tokens: Positive
+    concurrency: Positive = 1
+
+
+class _Slo(_Strict):
+    ttft: Duration | None = None
+    tpot: Duration | None = None
+
+
+class _Facts(_Strict):
+    gpu: str | None = None
+    gpu_count: Positive | None = None
+    model: str | None = None
+    vllm_version: Annotated[Version, BeforeValidator(_version)] | None = None
+    vram_budget: Annotated[Budget, BeforeValidator(_budget)] | None = None
+    workload: _Workload | None = None
+    slo: _Slo | None = None
+
+    def facts(self) -> Facts:
+        return Facts(
+            gpu=self.gpu,
+            gpu_count=self.gpu_count,
+            model=self.model,
+            vllm_version=self.vllm_version,
+            vram_budget=self.vram_budget,
+            workload=Workload(**self.workload.model_dump()) if self.workload else None,
+            slo=Slo(ttft_s=self.slo.ttft, tpot_s=self.slo.tpot) if self.slo else None,
+        )
+
+
+class _Server(_Facts):
+    file: str = "*"
+    name: str = "*"
+
+
+class _Policy(_Facts):
+    files: list[str] = []
+    models: str | list[str] = []
+    gpus: str | None = None
+    model_paths: dict[str, str] = {}
+    fail_on: list[Literal["certain", "likely", "close"]] = ["certain", "likely"]
+    allow_cannot_tell: list[InvariantName] = []
+    extend_select: list[InvariantName] = []
+    server: list[_Server] = []
+
+
+_TABLES: dict[str, type[BaseModel]] = {"workload": _Workload, "slo": _Slo, "server": _Server}
+
+
+def parse_policy(table: dict[str, Any], *, origin: str, base_dir: Path, text: str = "") -> Policy:
+    """A checked policy from a TOML table.
+
+    Raises:
+        PolicyError: a key or value is wrong.
+    """
+    try:
+        raw = _Policy.model_validate(table)
+    except ValidationError as error:
+        raise PolicyError(_explain(error, origin, text)) from None
+    return Policy(
+        base_dir=base_dir,
+        origin=origin,
+        files=tuple(raw.files),
+        models=(raw.models,) if isinstance(raw.models, str) else tuple(raw.models),
+        gpus=raw.gpus,
+        model_paths=raw.model_paths,
+        fail_on=frozenset(Certainty(c) for c in raw.fail_on),
+        allow_cannot_tell=frozenset(raw.allow_cannot_tell),
+        extend_select=frozenset(raw.extend_select),
+        facts=raw.facts(),
+        servers=tuple(ServerRule(facts=s.facts(), file=s.file, name=s.name) for s in raw.server),
+    )
+
+
+def _explain(error: ValidationError, origin: str, text: str) -> str:
+    """Every wrong key of the policy, one line each."""
+    lines: dict[str, None] = {}
+    for item in error.errors():
+        path = [p for p in item["loc"] if isinstance(p, int) or p.isidentifier() or "-" in p]
+        key = ".".join(str(p) for p in path)
+        where = f"{origin}:{line}" if (line := _line_of(text, item["loc"])) else origin
+        value = item["input"]
+        if item["type"] == "extra_forbidden":
+            valid = _valid_keys(item["loc"])
+            close = difflib.get_close_matches(str(item["loc"][-1]), valid, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            lines[f"{where}: unknown key {key!r}; {hint}valid keys: {', '.join(valid)}"] = None
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            lines[f"{where}: {key} = {value!r}: {message}"] = None
+    return "\n".join(lines)
+
+
+def _valid_keys(loc: tuple[int | str, ...]) -> list[str]:
+    names = [p for p in loc[:-1] if isinstance(p, str)]
+    last = names[-1] if names else ""
+    model: type[BaseModel] = _Policy
+    if last in _TABLES:
+        model = _TABLES[last]
+    return sorted(model.model_fields)
+
+
+def _line_of(text: str, loc: tuple[int | str, ...]) -> int | None:
+    """The line of the key, found by its text: TOML readers give no positions."""
+    keys = [p for p in loc if isinstance(p, str)]
+    if not keys:
+        return None
+    key = re.escape(keys[-1])
+    for pattern in (
+        rf"\s*(?:[\w.\"'-]+\.)?[\"']?{key}[\"']?\s*=",
+        rf".*\b{key}[\"']?\s*=",
+        rf".*\b{key}\b",
+    ):
+        for number, line in enumerate(text.splitlines(), start=1):
+            if re.match(pattern, line):
+                return number
+    return None
+
+
+def _load(path: Path) -> tuple[dict[str, Any] | None, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.name == "pyproject.toml" and "llmserve" not in text:
+            return None, text
+        table = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PolicyError(f"{path}: cannot be read: {error}") from None
+    if path.name == "pyproject.toml":
+        tool = table.get("tool")
+        section = tool.get("llmserve") if isinstance(tool, dict) else None
+    else:
+        section = table
+    if section is None:
+        return None, text
+    if not isinstance(section, dict):
+        raise PolicyError(f"{path}: tool.llmserve = {section!r}: expected a table")
+    return section, text
+
+
+def read_policy(folder: Path, *, root: Path | None = None) -> Policy | None:
+    """The policy of one folder, or ``None``; messages name it relative to ``root``.
+
+    Raises:
+        PolicyError: it cannot be read, a key or value is wrong, or two policies stand there.
+    """
+    found: list[tuple[Path, dict[str, Any], str]] = []
+    for name in ("llmserve.toml", "pyproject.toml"):
+        path = folder / name
+        if path.is_file():
+            table, text = _load(path)
+            if table is not None:
+                found.append((path, table, text))
+    if not found:
+        return None
+    if len(found) == 2:
+        both = f"{found[0][0]} and [tool.llmserve] of {found[1][0].name}"
+        raise PolicyError(f"{both}: two policies in one folder; keep one of them")
+    path, table, text = found[0]
+    origin = path.relative_to(root).as_posix() if root and path.is_relative_to(root) else str(path)
+    return parse_policy(table, origin=origin, base_dir=folder, text=text)
+
+
+def has_policy_file(folder: Path) -> bool:
+    """Whether the folder may hold a policy, told without opening anything but pyproject.toml."""
+    if (folder / "llmserve.toml").is_file():
+        return True
+    pyproject = folder / "pyproject.toml"
+    return pyproject.is_file() and b"tool.llmserve" in pyproject.read_bytes()
