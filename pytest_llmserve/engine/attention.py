@@ -1,0 +1,284 @@
+"""Bytes that a model caches: per token, per request and per state, by attention kind.
+
+The closed form of plain attention is ``2 x layers x kv_heads x head_dim x tokens x batch x bytes``
+(:func:`kv_bytes`); the rest is what windows, MLA, indexers, shared caches and recurrent states
+change about it. Bytes are per GPU (per tensor-parallel rank) unless said.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, cast, overload
+
+from pytest_llmserve.engine.exact import add, integers, minimum, mul
+from pytest_llmserve.engine.kv_formats import (
+    AUTO,
+    KvDtypeError,
+    indexer_token_bytes,
+    kv_head_token_bytes,
+    latent_token_bytes,
+)
+from pytest_llmserve.engine.parallel import divide, local_kv_heads
+from pytest_llmserve.models.spec import IndexerCache, KvCache, LatentCache, SharedCache, StateCache
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pytest_llmserve.engine.exact import Count, IntLike
+    from pytest_llmserve.models.spec import Cache, LayerGroup, ModelSpec
+
+__all__ = [
+    "KvDtypeError",
+    "cache_token_bytes",
+    "cached_tokens",
+    "dtype_bits",
+    "kv_bytes",
+    "kv_bytes_per_request",
+    "kv_bytes_per_token",
+    "kv_head_token_bytes",
+    "local_kv_heads",
+    "state_bytes",
+]
+
+_DTYPE_BITS: Final = {"bfloat16": 16, "float16": 16, "float32": 32}
+
+
+def dtype_bits(dtype: str) -> int:
+    """Width of a model dtype.
+
+    Raises:
+        ValueError: a dtype other than bfloat16, float16 and float32.
+    """
+    if dtype not in _DTYPE_BITS:
+        raise ValueError(f"unknown dtype {dtype!r}; valid: {', '.join(_DTYPE_BITS)}")
+    return _DTYPE_BITS[dtype]
+
+
+@overload
+def kv_bytes(
+    num_layers: int,
+    num_kv_heads: int,
+    head_dim: int,
+    tokens: int,
+    batch: int = 1,
+    dtype_bytes: int = 2,
+) -> int: ...
+@overload
+def kv_bytes(
+    num_layers: IntLike,
+    num_kv_heads: IntLike,
+    head_dim: IntLike,
+    tokens: IntLike,
+    batch: IntLike = 1,
+    dtype_bytes: IntLike = 2,
+) -> IntLike: ...
+def kv_bytes(
+    num_layers: IntLike,
+    num_kv_heads: IntLike,
+    head_dim: IntLike,
+    tokens: IntLike,
+    batch: IntLike = 1,
+    dtype_bytes: IntLike = 2,
+) -> IntLike:
+    """Bytes of keys and values: 2 x layers x KV heads x head size x tokens x batch x bytes.
+
+    Each argument is a Python int or a numpy integer array; arrays broadcast.
+
+    Raises:
+        TypeError: an argument is no integer.
+        ValueError: a negative argument.
+        OverflowError: an array's result does not fit into int64.
+    """
+    named = {
+        "num_layers": num_layers,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": head_dim,
+        "tokens": tokens,
+        "batch": batch,
+        "dtype_bytes": dtype_bytes,
+    }
+    return mul(2, *(integers(name, value) for name, value in named.items()))
+
+
+def cache_token_bytes(
+    cache: Cache,
+    *,
+    kv_cache_dtype: str = AUTO,
+    model_dtype_bits: int = 16,
+    tensor_parallel_size: int = 1,
+) -> int:
+    """Bytes that one token adds to one layer's cache on one rank.
+
+    MLA rows and indexer keys are whole on every rank. A shared cache and a state add nothing.
+
+    Raises:
+        KvDtypeError: a KV dtype that is unknown for this kind of cache.
+    """
+    match cache:
+        case KvCache():
+            row = kv_head_token_bytes(
+                cache.head_dim, cache.v_head_dim, kv_cache_dtype, model_dtype_bits
+            )
+            return local_kv_heads(cache.num_kv_heads, tensor_parallel_size) * row
+        case LatentCache():
+            return latent_token_bytes(
+                cache.kv_lora_rank, cache.qk_rope_head_dim, kv_cache_dtype, model_dtype_bits
+            )
+        case IndexerCache():
+            return indexer_token_bytes(cache.index_head_dim)
+        case SharedCache() | StateCache():
+            return 0
+
+
+def cached_tokens(cache: Cache, tokens: IntLike) -> IntLike:
+    """Tokens that a request of ``tokens`` keeps in one layer's cache, once it runs.
+
+    A sliding window or a chunk keeps its own length at most; what a runtime reserves on top while
+    it prefills is the runtime's affair.
+    """
+    tokens = integers("tokens", tokens)
+    if isinstance(cache, KvCache) and cache.window is not None:
+        return minimum(tokens, cache.window)
+    if isinstance(cache, SharedCache | StateCache):
+        return mul(tokens, 0)
+    return tokens
+
+
+def state_bytes(
+    cache: StateCache,
+    *,
+    conv_dtype_bits: int = 16,
+    recurrent_dtype_bits: int = 16,
+    tensor_parallel_size: int = 1,
+) -> int:
+    """Bytes of one layer's recurrent state for one sequence on one rank.
+
+    Raises:
+        ShardingError: the sharded axis is not divisible by ``tensor_parallel_size``.
+    """
+    total = 0
+    for tensor in cache.tensors:
+        elements = math.prod(tensor.shape)
+        if tensor.sharded_axis is not None:
+            width = tensor.shape[tensor.sharded_axis]
+            divide(f"{cache.kind} {tensor.role} state", width, tensor_parallel_size)
+            elements //= tensor_parallel_size
+        bits = conv_dtype_bits if tensor.role == "conv" else recurrent_dtype_bits
+        total += elements * bits // 8
+    return total
+
+
+def kv_bytes_per_token(
+    spec: ModelSpec,
+    kv_cache_dtype: str = AUTO,
+    tensor_parallel_size: int = 1,
+    *,
+    model_dtype_bits: int | None = None,
+    stage: range | None = None,
+    native_layers: Collection[int] = (),
+) -> int:
+    """Bytes that one token adds on one rank, over all layers, while it is inside every window.
+
+    Args:
+        spec: the model.
+        kv_cache_dtype: the runtime's word; ``auto`` is the model's dtype.
+        tensor_parallel_size: ranks that share the KV heads.
+        model_dtype_bits: width of the serving dtype; ``None``: the checkpoint's.
+        stage: positions of the layers on this pipeline stage; ``None``: all.
+        native_layers: layers that keep the model's dtype whatever ``kv_cache_dtype`` says.
+
+    Raises:
+        KvDtypeError: a KV dtype that is unknown for one of the model's caches.
+    """
+    bits = model_dtype_bits or dtype_bits(spec.dtype)
+    return sum(
+        count
+        * cache_token_bytes(
+            cache,
+            kv_cache_dtype=dtype,
+            model_dtype_bits=bits,
+            tensor_parallel_size=tensor_parallel_size,
+        )
+        for cache, count, dtype in _caches(spec, kv_cache_dtype, stage, native_layers)
+    )
+
+
+def kv_bytes_per_request(
+    spec: ModelSpec,
+    tokens: Count,
+    kv_cache_dtype: str = AUTO,
+    tensor_parallel_size: int = 1,
+    *,
+    model_dtype_bits: int | None = None,
+    conv_dtype_bits: int | None = None,
+    recurrent_dtype_bits: int | None = None,
+    stage: range | None = None,
+    native_layers: Collection[int] = (),
+) -> Count:
+    """Bytes that a request of ``tokens`` holds on one rank once it runs, without page rounding.
+
+    Full attention and MLA keep every token, windows and chunks their own length at most, states a
+    fixed size, shared caches nothing.
+
+    Args:
+        spec: the model.
+        tokens: prompt and answer together; an int or an integer array.
+        kv_cache_dtype: the runtime's word; ``auto`` is the model's dtype.
+        tensor_parallel_size: ranks that share the KV heads.
+        model_dtype_bits: width of the serving dtype; ``None``: the checkpoint's.
+        conv_dtype_bits: width of convolution states; ``None``: as the model.
+        recurrent_dtype_bits: width of recurrent states; ``None``: as the model.
+        stage: positions of the layers on this pipeline stage; ``None``: all.
+        native_layers: layers that keep the model's dtype whatever ``kv_cache_dtype`` says.
+
+    Raises:
+        KvDtypeError: a KV dtype that is unknown for one of the model's caches.
+        ShardingError: a state that ``tensor_parallel_size`` does not divide.
+        OverflowError: an array's result does not fit into int64.
+    """
+    bits = model_dtype_bits or dtype_bits(spec.dtype)
+    fixed = 0
+    per_token: dict[int | None, int] = {}  # by window: bytes of a token in all such layers
+    for cache, count, dtype in _caches(spec, kv_cache_dtype, stage, native_layers):
+        if isinstance(cache, StateCache):
+            fixed += count * state_bytes(
+                cache,
+                conv_dtype_bits=conv_dtype_bits or bits,
+                recurrent_dtype_bits=recurrent_dtype_bits or bits,
+                tensor_parallel_size=tensor_parallel_size,
+            )
+            continue
+        window = cache.window if isinstance(cache, KvCache) else None
+        per_token[window] = per_token.get(window, 0) + count * cache_token_bytes(
+            cache,
+            kv_cache_dtype=dtype,
+            model_dtype_bits=bits,
+            tensor_parallel_size=tensor_parallel_size,
+        )
+    length = integers("tokens", tokens)
+    total = add(mul(length, 0), fixed)
+    for window, token_bytes in per_token.items():
+        kept = length if window is None else minimum(length, window)
+        total = add(total, mul(token_bytes, kept))
+    return cast("Count", total)
+
+
+def _caches(
+    spec: ModelSpec, kv_cache_dtype: str, stage: range | None, native_layers: Collection[int]
+) -> Iterator[tuple[Cache, int, str]]:
+    """Each cache, how many layers of the stage have it, and its KV dtype."""
+    for group in spec.layer_groups:
+        native = _count(group, stage, native_layers) if native_layers else 0
+        rest = _count(group, stage, None) - native
+        for cache in group.layer.caches:
+            if rest:
+                yield cache, rest, kv_cache_dtype
+            if native:
+                yield cache, native, AUTO
+
+
+def _count(group: LayerGroup, stage: range | None, among: Collection[int] | None) -> int:
+    return sum(
+        (stage is None or index in stage) and (among is None or index in among)
+        for index in group.indices
+    )
