@@ -147,11 +147,15 @@ def cached_tokens(cache: Cache, tokens: IntLike) -> IntLike:
 def state_bytes(
     cache: StateCache,
     *,
-    conv_dtype_bits: int = 16,
-    recurrent_dtype_bits: int = 16,
+    model_dtype_bits: int = 16,
+    conv_dtype_bits: int | None = None,
+    recurrent_dtype_bits: int | None = None,
     tensor_parallel_size: int = 1,
 ) -> int:
     """Bytes of one layer's recurrent state for one sequence on one rank.
+
+    A tensor's width is the one the user asked for, else the one its architecture fixes, else (for
+    a recurrent tensor) the convolution's, else the model's.
 
     Raises:
         ShardingError: the sharded axis is not divisible by ``tensor_parallel_size``.
@@ -163,7 +167,8 @@ def state_bytes(
             width = tensor.shape[tensor.sharded_axis]
             divide(f"{cache.kind} {tensor.role} state", width, tensor_parallel_size)
             elements //= tensor_parallel_size
-        bits = conv_dtype_bits if tensor.role == "conv" else recurrent_dtype_bits
+        asked = conv_dtype_bits if tensor.role == "conv" else recurrent_dtype_bits
+        bits = asked or tensor.dtype_bits or conv_dtype_bits or model_dtype_bits
         total += elements * bits // 8
     return total
 
@@ -226,8 +231,8 @@ def kv_bytes_per_request(
         kv_cache_dtype: the runtime's word; ``auto`` is the model's dtype.
         tensor_parallel_size: ranks that share the KV heads.
         model_dtype_bits: width of the serving dtype; ``None``: the checkpoint's.
-        conv_dtype_bits: width of convolution states; ``None``: as the model.
-        recurrent_dtype_bits: width of recurrent states; ``None``: as the model.
+        conv_dtype_bits: width of convolution states; ``None``: see :func:`state_bytes`.
+        recurrent_dtype_bits: width of recurrent states; ``None``: see :func:`state_bytes`.
         stage: positions of the layers on this pipeline stage; ``None``: all.
         native_layers: layers that keep the model's dtype whatever ``kv_cache_dtype`` says.
 
@@ -243,8 +248,9 @@ def kv_bytes_per_request(
         if isinstance(cache, StateCache):
             fixed += count * state_bytes(
                 cache,
-                conv_dtype_bits=conv_dtype_bits or bits,
-                recurrent_dtype_bits=recurrent_dtype_bits or bits,
+                model_dtype_bits=bits,
+                conv_dtype_bits=conv_dtype_bits,
+                recurrent_dtype_bits=recurrent_dtype_bits,
                 tensor_parallel_size=tensor_parallel_size,
             )
             continue
