@@ -127,6 +127,8 @@ class StateCache:
 
     kind: Literal["mamba1", "mamba2", "gdn", "kda", "linear", "short_conv"]
     tensors: tuple[StateTensor, ...]
+    chunk_size: int | None = None
+    """Tokens of one prefill chunk (``chunk_size``, ``mamba_chunk_size``), where the config says."""
 
 
 Cache = KvCache | LatentCache | IndexerCache | SharedCache | StateCache
@@ -244,8 +246,16 @@ class ModelSpec:
     quantization: Quantization | None = None
     rotary_tables: tuple[RotaryTable, ...] = ()
     is_multimodal: bool = False
+    vision_num_heads: int | None = None
+    """Heads of the vision tower: tensor parallelism has to divide them too."""
+    vision_intermediate_sizes: tuple[int, ...] = ()
+    """MLP widths of the vision tower, which tensor parallelism has to divide."""
+    layers_path: str = "model.layers"
+    """Module path of the stack: ``f"{layers_path}.{index}.{weight.name}"`` is a whole path."""
     has_vocab_on_every_stage: bool = False
     """Pipeline stages: embedding, final norm and lm_head on each one, not only first and last."""
+    has_embedding_on_every_stage: bool = False
+    """Pipeline stages: the embedding on each one, final norm and lm_head only on the last."""
     checkpoint_bytes: int | None = None
     """Bytes of the stored tensors, from safetensors headers or their index, where present."""
     unsupported: tuple[str, ...] = ()
