@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,23 @@ class Word:
 
     def __str__(self) -> str:
         return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One key of the file named by ``--config``, not yet merged with the command line.
+
+    What a key becomes depends on the runtime's version (vLLM before 0.28 ignores ``false``), so
+    the runtime decides. ``words`` are what may follow the flag: nothing for ``true``, ``false``,
+    one word for a ``scalar`` (as Python prints the YAML 1.1 value), a ``mapping`` (JSON) or
+    ``null`` (``None``), one a item for a ``list``.
+    """
+
+    key: str
+    """As written, ``-`` and ``_`` kept."""
+    kind: Literal["true", "false", "null", "scalar", "list", "mapping"]
+    words: tuple[Word, ...]
+    location: Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +92,9 @@ class Launch:
     entrypoint: str = ""
     """How it is started: ``vllm serve`` or ``vllm.entrypoints.openai.api_server``."""
     argv: tuple[Word, ...] = ()
+    """``--config FILE`` stays in it; what the file says is in ``config_entries``."""
+    config_entries: tuple[ConfigEntry, ...] = ()
+    """Entries of the ``--config`` file: weaker than ``argv``, stronger than defaults."""
     image: Word | None = None
     env: Mapping[str, Word] = field(default_factory=dict)
     gpu: GpuClaim = field(default_factory=GpuClaim)
