@@ -94,9 +94,21 @@ def format_bytes(value_bytes: int) -> str:
     return f"{value_bytes}B"
 
 
-def format_gib(value_bytes: float) -> str:
+def hundredths_of_gib(value_bytes: int) -> int:
+    """GiB in whole hundredths, rounded half away from zero: what two decimals show."""
+    sign = -1 if value_bytes < 0 else 1
+    return sign * ((abs(value_bytes) * 200 + GIB) // (2 * GIB))
+
+
+def format_hundredths(hundredths: int) -> str:
+    """``1635`` as ``16.35``."""
+    sign = "-" if hundredths < 0 else ""
+    return f"{sign}{abs(hundredths) // 100}.{abs(hundredths) % 100:02d}"
+
+
+def format_gib(value_bytes: int) -> str:
     """GiB with two decimals, as a person reads them: ``16.00``."""
-    return f"{value_bytes / GIB:.2f}"
+    return format_hundredths(hundredths_of_gib(value_bytes))
 
 
 def parse_seconds(text: str) -> float:

@@ -1,0 +1,87 @@
+"""The shape of an invariant and the three ways to answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from pytest_llmserve.verdict import Certainty, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_llmserve.subject import Subject
+    from pytest_llmserve.units import Interval
+    from pytest_llmserve.verdict import Fix, Ledger, Location
+
+
+def always(subject: Subject) -> bool:
+    """Applies to every server."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invariant:
+    """One statement that must hold. ``title`` states the wanted state.
+
+    ``needs`` names the invariants that must pass for this one to be answerable: without a known
+    model there is nothing to size. ``applies`` is False where nothing was declared to hold.
+    """
+
+    id: str
+    name: str
+    title: str
+    check: Callable[[Subject], Verdict]
+    needs: tuple[str, ...] = ()
+    applies: Callable[[Subject], bool] = always
+    is_selected_by_default: bool = True
+
+    def judge(self, subject: Subject) -> Verdict:
+        """The verdict on one server; *cannot tell* when something it needs is unknown."""
+        from pytest_llmserve.invariants.unknowns import what_is_missing
+
+        missing = what_is_missing(subject, self.needs)
+        verdict = self.check(subject) if missing is None else cannot_tell(missing)
+        location = verdict.location or subject.deployment.location
+        return replace(verdict, id=self.id, name=self.name, location=location)
+
+
+class More(TypedDict, total=False):
+    """The parts of a verdict beyond its first line."""
+
+    location: Location | None
+    margin_bytes: Interval | None
+    ledger: Ledger | None
+    details: tuple[str, ...]
+    fixes: tuple[Fix, ...]
+    evidence: dict[str, float | int | str]
+
+
+def passed(headline: str, **more: Unpack[More]) -> Verdict:
+    """The invariant holds, at both ends of every error bar."""
+    return Verdict(id="", name="", outcome=Outcome.PASSED, headline=headline, **more)
+
+
+def failed(
+    headline: str, certainty: Certainty = Certainty.CERTAIN, **more: Unpack[More]
+) -> Verdict:
+    """The invariant does not hold; ``certainty`` says at which end of the error bar."""
+    return Verdict(
+        id="", name="", outcome=Outcome.FAILED, headline=headline, certainty=certainty, **more
+    )
+
+
+def cannot_tell(headline: str, **more: Unpack[More]) -> Verdict:
+    """Something that decides is unknown; ``headline`` says what, ``details`` what to declare."""
+    return Verdict(id="", name="", outcome=Outcome.CANNOT_TELL, headline=headline, **more)
+
+
+def certainty_of_shortage(need: Interval, available: Interval) -> Certainty | None:
+    """How sure it is that ``need`` exceeds ``available``; ``None`` if it fits at both ends."""
+    if need.low > available.high:
+        return Certainty.CERTAIN
+    if need.expected > available.expected:
+        return Certainty.LIKELY
+    if need.high > available.low:
+        return Certainty.CLOSE
+    return None

@@ -1,0 +1,114 @@
+"""LLM102: one request of the full context fits in the KV cache, as the runtime checks at start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_llmserve.invariants.base import (
+    Invariant,
+    cannot_tell,
+    certainty_of_shortage,
+    failed,
+    passed,
+)
+from pytest_llmserve.invariants.fixes import kv_note, more_memory, recheck, shorter_context
+from pytest_llmserve.invariants.memory import budget_rows, why_unknown
+from pytest_llmserve.units import Interval
+from pytest_llmserve.units import format_gib as gib
+from pytest_llmserve.verdict import Ledger, LedgerRow, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_llmserve.invariants.fixes import Candidate
+    from pytest_llmserve.runtimes.deployment import KvPool, VramLedger
+    from pytest_llmserve.subject import Subject
+
+
+def fits(subject: Subject) -> Verdict:
+    """Whether the pool holds one request of ``max_model_len`` by this version's own rule."""
+    vram, kv = subject.plan.vram, subject.plan.kv
+    if vram is None or kv is None:
+        return cannot_tell(why_unknown(subject.plan))
+    need, left = Interval.exact(kv.need_bytes), vram.kv_available_bytes
+    certainty = certainty_of_shortage(need, left)
+    margin = left - need
+    if certainty is None:
+        return passed(
+            f"{kv.capacity_tokens.expected:,} tokens of KV cache, "
+            f"{kv.max_concurrency[1]:.2f}x of {kv.max_model_len:,}",
+            margin_bytes=margin,
+        )
+    location = subject.deployment.settings.max_model_len.location or subject.deployment.location
+    return failed(
+        _headline(kv, left, margin),
+        certainty,
+        margin_bytes=margin,
+        location=location,
+        ledger=Ledger("per GPU", (*budget_rows(vram), *_need_rows(subject, kv, margin))),
+        details=(_server_says(kv, vram),),
+    )
+
+
+def _headline(kv: KvPool, left: Interval, margin: Interval) -> str:
+    if left.expected <= 0:
+        return (
+            f"short of {gib(-margin.expected)} GiB per GPU: no memory is left for the KV cache, "
+            f"a request needs {gib(kv.need_bytes)}"
+        )
+    return (
+        f"short of {gib(-margin.expected)} GiB per GPU: one {kv.max_model_len:,}-token request "
+        f"needs {gib(kv.need_bytes)} GiB of KV, {gib(left.expected)} is left"
+    )
+
+
+def _need_rows(subject: Subject, kv: KvPool, margin: Interval) -> list[LedgerRow]:
+    source = f"{kv.max_model_len:,} tokens"
+    if len(kv.groups) == 1:
+        source += f" x {kv.bytes_per_token:,} B"
+    setting = subject.deployment.settings.max_model_len
+    source += f" ({setting.source})"
+    short = Interval(-margin.high, -margin.expected, -margin.low)
+    return [
+        LedgerRow("KV for one request", Interval.exact(kv.need_bytes), source),
+        LedgerRow("left for KV cache", subject_left(subject), "", "-"),
+        LedgerRow("short by", short, "", "="),
+    ]
+
+
+def subject_left(subject: Subject) -> Interval:
+    """What is left for the KV cache."""
+    assert subject.plan.vram is not None
+    return subject.plan.vram.kv_available_bytes
+
+
+def _server_says(kv: KvPool, vram: VramLedger) -> str:
+    if vram.kv_available_bytes.expected <= 0:
+        return "the server says: 'No available memory for the cache blocks'"
+    return (
+        f"the server says: 'To serve at least one request with the model's max seq len "
+        f"({kv.max_model_len}), ...'"
+    )
+
+
+def _candidates(subject: Subject) -> Iterator[Candidate]:
+    yield from shorter_context(subject)
+    yield from more_memory(subject)
+
+
+def check(subject: Subject) -> Verdict:
+    """As :func:`fits`, with changes that pass."""
+    verdict = fits(subject)
+    if verdict.ledger is None:
+        return verdict
+    return replace(verdict, fixes=recheck(subject, _candidates(subject), fits, kv_note))
+
+
+INVARIANT = Invariant(
+    id="LLM102",
+    name="kv-cache-fits",
+    title="the KV cache holds at least one request of max_model_len",
+    check=check,
+    needs=("resolved", "model-known", "gpu-known", "gpu-memory-known"),
+)

@@ -1,0 +1,145 @@
+"""Which GPUs a launch runs on: what its file says, and else what the policy says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_llmserve.hardware.errors import AmbiguousGpu, UnknownGpu
+from pytest_llmserve.hardware.names import resolve_gpu, resolve_mig
+from pytest_llmserve.runtimes.deployment import Setting
+from pytest_llmserve.verdict import Problem, ProblemKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_llmserve.hardware.spec import GpuSpec
+    from pytest_llmserve.manifests.launch import GpuLabel, Launch
+    from pytest_llmserve.policy import Facts, Policy
+    from pytest_llmserve.verdict import Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuChoice:
+    """One kind of GPU that the server may run on, or why it is not known."""
+
+    spec: GpuSpec | None
+    source: str = ""
+    location: Location | None = None
+    problem: Problem | None = None
+
+
+def gpu_count(launch: Launch, facts: Facts) -> Setting[int] | None:
+    """GPUs of one instance: stated in the file, else declared; ``None`` where nobody says."""
+    claim = launch.gpu
+    if claim.count is not None:
+        source = claim.count_source
+        if claim.pods_per_instance > 1:
+            source = f"{source} x {claim.pods_per_instance} pods"
+        return Setting(claim.count, source, claim.count_location)
+    if facts.gpu_count is not None:
+        return Setting(facts.gpu_count, "policy gpu_count")
+    return None
+
+
+def gpu_choices(
+    launch: Launch, facts: Facts, policy: Policy, user: Mapping[str, GpuSpec]
+) -> tuple[GpuChoice, ...]:
+    """Every kind of GPU that may be chosen: each of them has to pass. Never empty."""
+    stated, problem = _from_labels(launch, facts, user)
+    if not stated and facts.gpu is not None:
+        declared = _from_policy(launch, facts.gpu, policy, user)
+        if declared.spec is None:
+            return (declared,)
+        stated = (declared,)
+    resource = launch.gpu.resource or ""
+    if resource.startswith("nvidia.com/mig-"):
+        return _mig(launch, resource, stated)
+    if stated:
+        return stated
+    return (GpuChoice(spec=None, problem=problem or _not_stated(launch)),)
+
+
+def _from_labels(
+    launch: Launch, facts: Facts, user: Mapping[str, GpuSpec]
+) -> tuple[tuple[GpuChoice, ...], Problem | None]:
+    """What the labels say; the most specific label decides, disagreeing ones are a problem."""
+    best: tuple[GpuChoice, ...] = ()
+    problem: Problem | None = None
+    for label in launch.gpu.labels:
+        try:
+            choices = _from_label(label, facts, user)
+        except (AmbiguousGpu, UnknownGpu) as error:
+            problem = problem or Problem(
+                ProblemKind.UNKNOWN, f"{label.key}: {error}", label.location, key="gpu"
+            )
+            continue
+        ids = {c.spec.id for c in choices if c.spec}
+        best_ids = {c.spec.id for c in best if c.spec}
+        if best and not ids & best_ids:
+            message = (
+                f"labels disagree on the GPU: {label.key} says {', '.join(sorted(ids))}, "
+                f"another one says {', '.join(sorted(best_ids))}"
+            )
+            return (), Problem(ProblemKind.UNKNOWN, message, label.location, key="gpu")
+        if not best or len(ids) < len(best_ids):
+            best = choices
+    return best, problem
+
+
+def _from_label(
+    label: GpuLabel, facts: Facts, user: Mapping[str, GpuSpec]
+) -> tuple[GpuChoice, ...]:
+    choices: dict[str, GpuChoice] = {}
+    for text in label.alternatives:
+        try:
+            spec = resolve_gpu(text, key=label.key, user=user)
+        except AmbiguousGpu as error:
+            declared = facts.gpu and resolve_gpu(facts.gpu, user=user)
+            if not declared or declared.id not in error.candidates:
+                raise
+            spec = declared
+        source = f"{label.key}={text}, line {label.location.line}"
+        choices[spec.id] = GpuChoice(spec=spec, source=source, location=label.location)
+    return tuple(choices.values())
+
+
+def _from_policy(
+    launch: Launch, name: str, policy: Policy, user: Mapping[str, GpuSpec]
+) -> GpuChoice:
+    try:
+        return GpuChoice(spec=resolve_gpu(name, user=user), source=f"{policy.origin} gpu")
+    except (AmbiguousGpu, UnknownGpu) as error:
+        message = f"{policy.origin}: gpu = {name!r}: {error}"
+        problem = Problem(ProblemKind.UNKNOWN, message, launch.location, key="gpu", value=name)
+        return GpuChoice(spec=None, problem=problem)
+
+
+def _mig(launch: Launch, resource: str, parents: tuple[GpuChoice, ...]) -> tuple[GpuChoice, ...]:
+    """The MIG slice of each possible parent."""
+    location = launch.gpu.count_location or launch.location
+    found: list[GpuChoice] = []
+    for parent in parents or (GpuChoice(spec=None),):
+        try:
+            spec = resolve_mig(resource, parent.spec)
+        except (AmbiguousGpu, UnknownGpu) as error:
+            problem = Problem(ProblemKind.UNKNOWN, str(error), location, key="gpu", value=resource)
+            found.append(GpuChoice(spec=None, problem=problem))
+        else:
+            source = f"{resource} on {parent.source}" if parent.source else resource
+            found.append(GpuChoice(spec=spec, source=source, location=location))
+    return tuple(found)
+
+
+def _not_stated(launch: Launch) -> Problem:
+    hints = f" ({'; '.join(launch.notes)})" if launch.notes else ""
+    return Problem(
+        ProblemKind.UNKNOWN,
+        f"{launch.name}: no field says which GPU this server runs on{hints}",
+        launch.gpu.count_location or launch.location,
+        key="gpu",
+        expected=(
+            "declare it in the policy, e.g. [[server]] "
+            f'name = "{launch.name}", gpu = "h100-sxm-80gb"'
+        ),
+    )

@@ -1,0 +1,39 @@
+"""What invariants are asked about: one server on one kind of GPU, its plan, and what-ifs."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_llmserve.policy import Facts
+    from pytest_llmserve.runtimes.deployment import Deployment, Plan
+    from pytest_llmserve.runtimes.vllm.deploy import VllmInputs
+
+
+class Subject:
+    """One server on one kind of GPU, judged against the facts its team declared.
+
+    Everything is derived from ``inputs`` once and lazily; :meth:`changed` derives it anew, by the
+    same road, for a changed flag: that is how a fix is re-checked before it is offered.
+    """
+
+    def __init__(self, inputs: VllmInputs, facts: Facts) -> None:
+        self.inputs = inputs
+        self.facts = facts
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        """Settings after defaults, and refusals."""
+        return self.inputs.deployment()
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Where the memory of the fullest GPU goes."""
+        return self.inputs.plan(self.deployment)
+
+    def changed(self, flags: Mapping[str, object], gpu_count: int | None = None) -> Subject:
+        """The same server with other flags or another number of GPUs."""
+        return Subject(self.inputs.changed(flags, gpu_count), self.facts)
