@@ -8,9 +8,9 @@ change about it. Bytes are per GPU (per tensor-parallel rank) unless said.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, cast, overload
+from typing import TYPE_CHECKING, Final, overload
 
-from pytest_llmserve.engine.exact import add, integers, minimum, mul
+from pytest_llmserve.engine.exact import add, integers, like, minimum, mul
 from pytest_llmserve.engine.kv_formats import (
     AUTO,
     KvDtypeError,
@@ -266,7 +266,7 @@ def kv_bytes_per_request(
     for window, token_bytes in per_token.items():
         kept = length if window is None else minimum(length, window)
         total = add(total, mul(token_bytes, kept))
-    return cast("Count", total)
+    return like(tokens, total)
 
 
 def _caches(

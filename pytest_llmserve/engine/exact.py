@@ -134,6 +134,11 @@ def maximum(left: IntLike, right: IntLike) -> IntLike:
     return _pick("maximum", left, right)
 
 
+def like(_: Count, value: IntLike) -> Count:
+    """The value, typed as the argument it was made from: an int from an int."""
+    return cast("Count", value)
+
+
 def _pick(name: str, left: IntLike, right: IntLike) -> IntLike:
     left, right = integers("operand", left, None), integers("operand", right, None)
     if isinstance(left, int) and isinstance(right, int):
