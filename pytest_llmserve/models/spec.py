@@ -83,6 +83,8 @@ class KvCache:
     head_dim: int
     v_head_dim: int
     window: int | None = None
+    max_attended_tokens: int | None = None
+    """Tokens that an indexer lets a query read at most; ``None``: no indexer, or not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,8 @@ class LatentCache:
     qk_rope_head_dim: int
     qk_nope_head_dim: int
     v_head_dim: int
+    max_attended_tokens: int | None = None
+    """``index_topk``: tokens that an indexer lets a query read at most; ``None``: as above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
