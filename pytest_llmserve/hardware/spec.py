@@ -7,8 +7,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from fractions import Fraction
 
     from pytest_llmserve.units import Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigProfile:
+    """One way to cut a device into isolated slices, as ``nvidia-smi mig -lgip`` lists it."""
+
+    name: str
+    """``1g.10gb``: the number before ``gb`` is rounded and never used as a size."""
+    max_count: int
+    """Slices of this profile alone that fit one device."""
+    memory_fraction: Fraction
+    """Share of the device's memory, and (inferred) of its bandwidth."""
+    compute_fraction: Fraction
+    """Share of the device's multiprocessors, and so of its peaks."""
+    memory_total_bytes: Interval | None
+    """What the framework reports inside a slice; ``None`` where neither read nor estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +57,9 @@ class GpuSpec:
     is_boost_guarded: bool = False
     """GeForce: real clocks beat the rated boost, floors allow 1.2 x the rated peak."""
     mig_profile: str | None = None
+    """The slice this is (``1g.10gb``); ``None`` for a whole device."""
+    mig_profiles: tuple[MigProfile, ...] = ()
+    """Ways to cut this device; empty where it cannot be cut or no profile is known."""
     source: str = ""
     """Where the figures stand: ``catalogue h100-sxm-80gb`` or the user's file."""
 
