@@ -8,6 +8,7 @@ change about it. Bytes are per GPU (per tensor-parallel rank) unless said.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, overload
 
 from pytest_llmserve.engine.exact import add, integers, like, minimum, mul
@@ -22,13 +23,14 @@ from pytest_llmserve.engine.parallel import divide, local_kv_heads
 from pytest_llmserve.models.spec import IndexerCache, KvCache, LatentCache, SharedCache, StateCache
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Mapping
 
     from pytest_llmserve.engine.exact import Count, IntLike
-    from pytest_llmserve.models.spec import Cache, LayerGroup, ModelSpec
+    from pytest_llmserve.models.spec import Cache, ModelSpec
 
 __all__ = [
     "KvDtypeError",
+    "RequestBytes",
     "cache_token_bytes",
     "cached_tokens",
     "dtype_bits",
@@ -37,6 +39,7 @@ __all__ = [
     "kv_bytes_per_token",
     "kv_head_token_bytes",
     "local_kv_heads",
+    "request_bytes",
     "state_bytes",
 ]
 
@@ -106,10 +109,13 @@ def cache_token_bytes(
     kv_cache_dtype: str = AUTO,
     model_dtype_bits: int = 16,
     tensor_parallel_size: int = 1,
+    is_latent_layer: bool = True,
 ) -> int:
     """Bytes that one token adds to one layer's cache on one rank.
 
-    MLA rows and indexer keys are whole on every rank. A shared cache and a state add nothing.
+    MLA rows and indexer keys are whole on every rank. A shared cache and a state add nothing. An
+    indexer beside MLA keeps 8-bit keys with scales, one beside plain heads (MiniMax-M3) 16-bit
+    keys, whatever the KV dtype: ``is_latent_layer`` says which.
 
     Raises:
         KvDtypeError: a KV dtype that is unknown for this kind of cache.
@@ -125,7 +131,9 @@ def cache_token_bytes(
                 cache.kv_lora_rank, cache.qk_rope_head_dim, kv_cache_dtype, model_dtype_bits
             )
         case IndexerCache():
-            return indexer_token_bytes(cache.index_head_dim)
+            if is_latent_layer:
+                return indexer_token_bytes(cache.index_head_dim)
+            return 2 * cache.index_head_dim
         case SharedCache() | StateCache():
             return 0
 
@@ -173,6 +181,92 @@ def state_bytes(
     return total
 
 
+@dataclass(frozen=True, slots=True)
+class RequestBytes:
+    """What a request holds on one rank, as a function of its tokens.
+
+    ``fixed_bytes + sum over windows of bytes x min(tokens, window)``.
+    """
+
+    fixed_bytes: int
+    """Recurrent states: the same for every request."""
+    token_bytes_by_window: Mapping[int | None, int]
+    """Bytes of one token in all layers of that window or chunk; ``None``: they keep every token."""
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that one more token adds while it is inside every window."""
+        return sum(self.token_bytes_by_window.values())
+
+    def of(self, tokens: Count) -> Count:
+        """Bytes of a request of ``tokens``, prompt and answer together.
+
+        Raises:
+            OverflowError: an array's result does not fit into int64.
+        """
+        length = integers("tokens", tokens)
+        total = add(mul(length, 0), self.fixed_bytes)
+        for window, token_bytes in self.token_bytes_by_window.items():
+            kept = length if window is None else minimum(length, window)
+            total = add(total, mul(token_bytes, kept))
+        return like(tokens, total)
+
+
+def request_bytes(
+    spec: ModelSpec,
+    kv_cache_dtype: str = AUTO,
+    tensor_parallel_size: int = 1,
+    *,
+    model_dtype_bits: int | None = None,
+    conv_dtype_bits: int | None = None,
+    recurrent_dtype_bits: int | None = None,
+    stage: range | None = None,
+) -> RequestBytes:
+    """What a request holds on one rank once it runs, without page rounding.
+
+    Full attention and MLA keep every token, windows and chunks their own length at most, states a
+    fixed size, shared caches nothing.
+
+    Args:
+        spec: the model.
+        kv_cache_dtype: the runtime's word; ``auto`` is the model's dtype.
+        tensor_parallel_size: ranks that share the KV heads.
+        model_dtype_bits: width of the serving dtype; ``None``: the checkpoint's.
+        conv_dtype_bits: width of convolution states; ``None``: see :func:`state_bytes`.
+        recurrent_dtype_bits: width of recurrent states; ``None``: see :func:`state_bytes`.
+        stage: positions of the layers on this pipeline stage; ``None``: all.
+
+    Raises:
+        KvDtypeError: a KV dtype that is unknown for one of the model's caches.
+        ShardingError: a state that ``tensor_parallel_size`` does not divide.
+    """
+    bits = model_dtype_bits or dtype_bits(spec.dtype)
+    fixed = 0
+    by_window: dict[int | None, int] = {}
+    for group in spec.layer_groups:
+        count = sum(stage is None or index in stage for index in group.indices)
+        is_latent = any(isinstance(cache, LatentCache) for cache in group.layer.caches)
+        for cache in group.layer.caches:
+            if isinstance(cache, StateCache):
+                fixed += count * state_bytes(
+                    cache,
+                    model_dtype_bits=bits,
+                    conv_dtype_bits=conv_dtype_bits,
+                    recurrent_dtype_bits=recurrent_dtype_bits,
+                    tensor_parallel_size=tensor_parallel_size,
+                )
+                continue
+            window = cache.window if isinstance(cache, KvCache) else None
+            by_window[window] = by_window.get(window, 0) + count * cache_token_bytes(
+                cache,
+                kv_cache_dtype=kv_cache_dtype,
+                model_dtype_bits=bits,
+                tensor_parallel_size=tensor_parallel_size,
+                is_latent_layer=is_latent,
+            )
+    return RequestBytes(fixed, by_window)
+
+
 def kv_bytes_per_token(
     spec: ModelSpec,
     kv_cache_dtype: str = AUTO,
@@ -180,32 +274,18 @@ def kv_bytes_per_token(
     *,
     model_dtype_bits: int | None = None,
     stage: range | None = None,
-    native_layers: Collection[int] = (),
 ) -> int:
     """Bytes that one token adds on one rank, over all layers, while it is inside every window.
 
-    Args:
-        spec: the model.
-        kv_cache_dtype: the runtime's word; ``auto`` is the model's dtype.
-        tensor_parallel_size: ranks that share the KV heads.
-        model_dtype_bits: width of the serving dtype; ``None``: the checkpoint's.
-        stage: positions of the layers on this pipeline stage; ``None``: all.
-        native_layers: layers that keep the model's dtype whatever ``kv_cache_dtype`` says.
-
-    Raises:
-        KvDtypeError: a KV dtype that is unknown for one of the model's caches.
+    Arguments and errors as for :func:`request_bytes`.
     """
-    bits = model_dtype_bits or dtype_bits(spec.dtype)
-    return sum(
-        count
-        * cache_token_bytes(
-            cache,
-            kv_cache_dtype=dtype,
-            model_dtype_bits=bits,
-            tensor_parallel_size=tensor_parallel_size,
-        )
-        for cache, count, dtype in _caches(spec, kv_cache_dtype, stage, native_layers)
-    )
+    return request_bytes(
+        spec,
+        kv_cache_dtype,
+        tensor_parallel_size,
+        model_dtype_bits=model_dtype_bits,
+        stage=stage,
+    ).bytes_per_token
 
 
 def kv_bytes_per_request(
@@ -215,76 +295,16 @@ def kv_bytes_per_request(
     tensor_parallel_size: int = 1,
     *,
     model_dtype_bits: int | None = None,
-    conv_dtype_bits: int | None = None,
-    recurrent_dtype_bits: int | None = None,
     stage: range | None = None,
-    native_layers: Collection[int] = (),
 ) -> Count:
-    """Bytes that a request of ``tokens`` holds on one rank once it runs, without page rounding.
+    """Bytes that a request of ``tokens`` holds on one rank once it runs: see :func:`request_bytes`.
 
-    Full attention and MLA keep every token, windows and chunks their own length at most, states a
-    fixed size, shared caches nothing.
-
-    Args:
-        spec: the model.
-        tokens: prompt and answer together; an int or an integer array.
-        kv_cache_dtype: the runtime's word; ``auto`` is the model's dtype.
-        tensor_parallel_size: ranks that share the KV heads.
-        model_dtype_bits: width of the serving dtype; ``None``: the checkpoint's.
-        conv_dtype_bits: width of convolution states; ``None``: see :func:`state_bytes`.
-        recurrent_dtype_bits: width of recurrent states; ``None``: see :func:`state_bytes`.
-        stage: positions of the layers on this pipeline stage; ``None``: all.
-        native_layers: layers that keep the model's dtype whatever ``kv_cache_dtype`` says.
-
-    Raises:
-        KvDtypeError: a KV dtype that is unknown for one of the model's caches.
-        ShardingError: a state that ``tensor_parallel_size`` does not divide.
-        OverflowError: an array's result does not fit into int64.
+    ``tokens`` is an int or an integer array.
     """
-    bits = model_dtype_bits or dtype_bits(spec.dtype)
-    fixed = 0
-    per_token: dict[int | None, int] = {}  # by window: bytes of a token in all such layers
-    for cache, count, dtype in _caches(spec, kv_cache_dtype, stage, native_layers):
-        if isinstance(cache, StateCache):
-            fixed += count * state_bytes(
-                cache,
-                model_dtype_bits=bits,
-                conv_dtype_bits=conv_dtype_bits,
-                recurrent_dtype_bits=recurrent_dtype_bits,
-                tensor_parallel_size=tensor_parallel_size,
-            )
-            continue
-        window = cache.window if isinstance(cache, KvCache) else None
-        per_token[window] = per_token.get(window, 0) + count * cache_token_bytes(
-            cache,
-            kv_cache_dtype=dtype,
-            model_dtype_bits=bits,
-            tensor_parallel_size=tensor_parallel_size,
-        )
-    length = integers("tokens", tokens)
-    total = add(mul(length, 0), fixed)
-    for window, token_bytes in per_token.items():
-        kept = length if window is None else minimum(length, window)
-        total = add(total, mul(token_bytes, kept))
-    return like(tokens, total)
-
-
-def _caches(
-    spec: ModelSpec, kv_cache_dtype: str, stage: range | None, native_layers: Collection[int]
-) -> Iterator[tuple[Cache, int, str]]:
-    """Each cache, how many layers of the stage have it, and its KV dtype."""
-    for group in spec.layer_groups:
-        native = _count(group, stage, native_layers) if native_layers else 0
-        rest = _count(group, stage, None) - native
-        for cache in group.layer.caches:
-            if rest:
-                yield cache, rest, kv_cache_dtype
-            if native:
-                yield cache, native, AUTO
-
-
-def _count(group: LayerGroup, stage: range | None, among: Collection[int] | None) -> int:
-    return sum(
-        (stage is None or index in stage) and (among is None or index in among)
-        for index in group.indices
-    )
+    return request_bytes(
+        spec,
+        kv_cache_dtype,
+        tensor_parallel_size,
+        model_dtype_bits=model_dtype_bits,
+        stage=stage,
+    ).of(tokens)

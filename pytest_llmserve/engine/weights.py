@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pytest_llmserve.engine.attention import dtype_bits
@@ -14,7 +14,7 @@ from pytest_llmserve.models.spec import Group, KvCache, LatentCache, SharedCache
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_llmserve.models.spec import Layer, ModelSpec, Weight
+    from pytest_llmserve.models.spec import ModelSpec, Weight
 
     SchemeOf: TypeAlias = Callable[[str], str | None]
     """Storage scheme of a module path (``model.layers.0.mlp.up_proj``); ``None``: unquantised."""
@@ -73,26 +73,20 @@ def weight_bytes_on_rank(
         SchemeError: a scheme whose bytes are not known.
     """
     rank = rank or Rank()
-    store = _Store(
-        spec=spec,
-        rank=rank,
-        scheme_of=scheme_of or _unquantised,
-        bits=model_dtype_bits or dtype_bits(spec.dtype),
-        padding=mxfp4_padding,
-    )
+    bits = model_dtype_bits or dtype_bits(spec.dtype)
+    store = RankStore.of(spec, rank, scheme_of, bits, mxfp4_padding)
     total: Counter[Group] = Counter()
     stage = rank.layers(spec)
     for group in spec.layer_groups:
         indices = [index for index in group.indices if index in stage]
-        for schemes, count in Counter(store.schemes(group.layer, i) for i in indices).items():
-            for key, size in store.bytes(group.layer.weights, schemes).items():
-                total[key] += count * size
+        for index in indices:
+            total.update(store.bytes_by_group(group.layer.weights, index))
         if any(isinstance(cache, _ATTENTION) for cache in group.layer.caches):
             total[Group.ATTENTION] += attention_layer_extra_bytes * len(indices)
     outside = [w for w in spec.outside if _is_on_stage(spec, w, rank)]
     outside += spec.vision if rank.has_vision else ()
-    total += store.bytes(outside, [store.scheme(w.name, w) for w in outside])
-    return RankWeights(bytes_by_group=dict(total), rotary_bytes=_rotary_bytes(spec, store.bits))
+    total.update(store.bytes_by_group(outside))
+    return RankWeights(bytes_by_group=dict(total), rotary_bytes=_rotary_bytes(spec, bits))
 
 
 def absorbed_mla_bytes_on_rank(
@@ -118,53 +112,77 @@ def absorbed_mla_bytes_on_rank(
     return total
 
 
-def _unquantised(_: str) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Store:
-    """What stays the same for every weight of a rank."""
+class RankStore:
+    """Turns weights into bytes on one rank; equal layers stored alike are computed once."""
 
     spec: ModelSpec
     rank: Rank
-    scheme_of: SchemeOf
+    scheme_of: SchemeOf | None
     bits: int
     padding: Padding | None
+    _seen: dict[tuple[tuple[int, ...], tuple[str | None, ...]], Counter[Group]] = field(
+        default_factory=dict
+    )
 
-    def schemes(self, layer: Layer, index: int) -> tuple[str | None, ...]:
-        prefix = f"{self.spec.layers_path}.{index}."
-        return tuple(self.scheme(prefix + weight.name, weight) for weight in layer.weights)
+    @classmethod
+    def of(
+        cls,
+        spec: ModelSpec,
+        rank: Rank,
+        scheme_of: SchemeOf | None,
+        bits: int,
+        padding: Padding | None = None,
+    ) -> RankStore:
+        """A store of a model on a rank, for weights of ``bits`` unless they say otherwise."""
+        is_plain = spec.quantization is None
+        return cls(
+            spec=spec,
+            rank=rank,
+            scheme_of=None if is_plain else scheme_of,
+            bits=bits,
+            padding=padding,
+        )
 
-    def scheme(self, path: str, weight: Weight) -> str | None:
-        if self.spec.quantization is None or not weight.is_matmul:
-            return None
-        return self.scheme_of(path)
+    def total_bytes(self, weights: Sequence[Weight], index: int | None = None) -> int:
+        """Bytes of weights of the layer at ``index``, or (``None``) outside the layers."""
+        return sum(self.bytes_by_group(weights, index).values())
 
-    def bytes(self, weights: Sequence[Weight], schemes: Sequence[str | None]) -> Counter[Group]:
+    def bytes_by_group(self, weights: Sequence[Weight], index: int | None = None) -> Counter[Group]:
+        """The same by group; the weights are the spec's own objects."""
+        prefix = "" if index is None else f"{self.spec.layers_path}.{index}."
+        schemes: tuple[str | None, ...] = (None,) * len(weights)
+        if self.scheme_of is not None:
+            scheme_of = self.scheme_of
+            schemes = tuple(scheme_of(prefix + w.name) if w.is_matmul else None for w in weights)
+        key = (tuple(map(id, weights)), schemes)
+        if key not in self._seen:
+            self._seen[key] = self._compute(weights, schemes)
+        return self._seen[key]
+
+    def _compute(self, weights: Sequence[Weight], schemes: Sequence[str | None]) -> Counter[Group]:
         total: Counter[Group] = Counter()
         fused: dict[str, list[Stored]] = {}
         quantization = self.spec.quantization
-        padded = self._padded_experts(weights, schemes)
+        is_padded = self._has_mxfp4_experts(weights, schemes)
         for weight, scheme in zip(weights, schemes, strict=True):
             shape = local_shape(weight, self.rank)
-            if padded and self.padding and weight.group is Group.EXPERTS:
+            if is_padded and self.padding and weight.group is Group.EXPERTS:
                 shape = LocalShape(*self.padding.apply(weight, shape), shape.copies)
             if scheme is None or quantization is None:
-                bits = weight.dtype_bits or self.bits
-                total[weight.group] += shape.num_elements * bits // 8
+                total[weight.group] += shape.num_elements * (weight.dtype_bits or self.bits) // 8
                 continue
             stored = Stored(weight=weight, shape=shape, scheme=scheme)
             total[weight.group] += stored_bytes(stored, quantization)
             if scheme == "fp8_block":
                 fused.setdefault(_fused_name(weight.name), []).append(stored)
-        for parts in fused.values():
-            assert quantization is not None
-            total[parts[0].weight.group] += block_scale_bytes(parts, quantization)
+        if quantization is not None:
+            for parts in fused.values():
+                total[parts[0].weight.group] += block_scale_bytes(parts, quantization)
         return total
 
     @staticmethod
-    def _padded_experts(weights: Iterable[Weight], schemes: Iterable[str | None]) -> bool:
+    def _has_mxfp4_experts(weights: Iterable[Weight], schemes: Iterable[str | None]) -> bool:
         pairs = zip(weights, schemes, strict=True)
         return any(w.group is Group.EXPERTS and scheme == "mxfp4" for w, scheme in pairs)
 
