@@ -108,6 +108,14 @@ def layer_rows(
     return out
 
 
+def draft_rows(
+    layer: Layer, model: ModelSpec, settings: VllmSettings, *, kv_cache_dtype: str
+) -> list[tuple[int, Row]]:
+    """Caches of the model's own draft layer, which stands behind the last layer."""
+    rows = _rows_of_layer(layer, model, settings, kv_cache_dtype)
+    return [(model.num_layers, row) for row in rows]
+
+
 def _native_layers(model: ModelSpec, kv_cache_dtype: str) -> frozenset[int]:
     """Layers that turboquant leaves unquantised: the first and last two of a dense model."""
     is_dense = all(group.layer.experts is None for group in model.layer_groups)

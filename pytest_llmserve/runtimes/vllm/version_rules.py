@@ -57,8 +57,8 @@ _PADS_PAGES: Final[Steps[bool]] = (("0", False), ("0.27", True))
 _HYBRID_MLA_BLOCK: Final[Steps[int]] = (("0", 64), ("0.18", 128))
 _CHUNKED_HYBRID: Final[Steps[bool]] = (("0", False), ("0.32", True))  # when exactly: not looked up
 _MODEL_POSSESSIVE: Final[Steps[str]] = (("0", "models's"), ("0.23", "model's"))
+_ESTIMATES_GRAPHS: Final[Steps[bool]] = (("0", False), ("0.18", True))
 _GRAPHS_IN_BUDGET: Final[Steps[bool]] = (("0", False), ("0.20", True))
-_NCCL_BEFORE_SNAPSHOT: Final[Steps[bool]] = (("0", False), ("0.11", True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +89,8 @@ class KvRules:
     hybrid_mla_block: int
     has_chunked_hybrid: bool
     model_possessive: str
+    estimates_graphs: bool
     graphs_in_budget: bool
-    is_nccl_before_snapshot: bool
 
 
 def _at(version: Version, steps: Steps[T]) -> T:
@@ -126,6 +126,6 @@ def kv_rules(version: Version) -> KvRules:
         hybrid_mla_block=_at(version, _HYBRID_MLA_BLOCK),
         has_chunked_hybrid=_at(version, _CHUNKED_HYBRID),
         model_possessive=_at(version, _MODEL_POSSESSIVE),
+        estimates_graphs=_at(version, _ESTIMATES_GRAPHS),
         graphs_in_budget=_at(version, _GRAPHS_IN_BUDGET),
-        is_nccl_before_snapshot=_at(version, _NCCL_BEFORE_SNAPSHOT),
     )

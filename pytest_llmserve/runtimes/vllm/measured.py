@@ -1,0 +1,155 @@
+"""The terms of the budget that vLLM measures while it starts: activations, non-torch, graphs.
+
+No formula of vLLM's source gives them; these are fits to start-up logs, each an interval that is
+meant to hold about nine of ten of them (``benchmarks/calibrate_vllm.py`` fits them again,
+``docs/accuracy.md`` tells how and how far off they are). All in bytes per rank.
+
+Activations are the larger of two dummy runs: the sampler over ``max_num_seqs`` rows of logits
+(which wins with the defaults of large cards) and the forward pass over ``max_num_batched_tokens``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from packaging.version import Version
+
+from pytest_llmserve.models.spec import IndexerCache, LatentCache
+from pytest_llmserve.units import GIB, MIB, ZERO, Interval
+
+if TYPE_CHECKING:
+    from pytest_llmserve.models.spec import ModelSpec
+    from pytest_llmserve.runtimes.vllm.settings import VllmSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fitted figure with the ends that held most observations, in the unit of its table."""
+
+    low: float
+    expected: float
+    high: float
+
+    def times(self, factor: float) -> Interval:
+        """The interval of ``factor`` such units, in whole bytes."""
+        return Interval(
+            round(self.low * factor), round(self.expected * factor), round(self.high * factor)
+        )
+
+
+# Bytes of the sampler's peak per row of logits and vocabulary entry.
+# up to 0.16: seven logs of 0.10 and 0.11 (llm-d planner page, gh-34681159919, gh-7292846353) agree
+#   within 1 %: 38.2 = 9.6 float32 copies.
+# 0.17: 24 logs of 0.19.0 on H100 (llm-d campaign of April 2026).
+# 0.24: three hybrid models and one sparse MLA (vllm-50722, gh-69494016274, club3090-1087,
+#   glm-5.2-nvfp4-4gpu) lie near 24, a 27B on an RTX PRO 6000 near 10, a TP 2 pair lower still.
+_SAMPLER_BYTES: Final = (
+    ("0", Fit(36.5, 38.2, 40.0)),
+    ("0.17", Fit(13.5, 15.0, 16.5)),
+    ("0.24", Fit(9.5, 20.0, 26.0)),
+)
+# Bytes per batched token and hidden element that stay beside the sampler's peak (same logs).
+_BESIDE_SAMPLER_BYTES: Final = 2.9
+# The forward pass alone, per batched token: bytes per hidden and per local MLP element.
+# CodeLlama-7B and the pipeline stages of Llama-3.1-8B in the 0.19.0 campaign (none samples much).
+_FORWARD_HIDDEN_BYTES: Final = 8.0
+_FORWARD_MLP_BYTES: Final = 6.0
+# Mixture-of-experts workspaces: 0 (gpt-oss-20b) to 0.46 GiB (DeepSeek-V2-Lite, Kimi-VL) in 0.19.0.
+_MOE_BYTES: Final = Fit(-0.1 * GIB, 0.2 * GIB, 0.6 * GIB)
+# The encoder pass. Fixed-size images (Gemma 3, Mistral 3, Llama 4): 0.0 to 0.2 GiB in 0.19.0.
+_FIXED_IMAGE_BYTES: Final = Fit(0.0, 0.1 * GIB, 0.5 * GIB)
+# Images and video of any size (Qwen VL and Omni, GLM-V, Kimi-VL…): 0.5 GiB (Kimi-VL-A3B) to about
+# 2.9 GiB (Qwen3-VL-30B-A3B, gh-42514581982: an encoder budget of 153,600 video tokens).
+_ANY_IMAGE_BYTES: Final = Fit(-0.2 * GIB, 0.4 * GIB, 3.0 * GIB)
+_FIXED_IMAGE_TYPES: Final = ("gemma3", "mistral3", "llama4", "llava", "paligemma", "pixtral")
+# Sparse MLA keeps a prefill workspace of `factor x max_model_len` rows of 576 x 2 bytes (0.33,
+# read); factor 5 up to 256K tokens, else 2.
+_SPARSE_MLA_ROW_BYTES: Final = 576 * 2
+_SPARSE_MLA_LONG: Final = 256 * 1024
+# The same command's pool moves by 0.5 GiB and more from boot to boot (cold or warm compile).
+_NOISE_BYTES: Final = Fit(-0.25 * GIB, 0.0, 0.25 * GIB)
+
+# Outside torch: 0.02-0.14 GiB (0.10, 0.11) and 0.24-0.46 (0.19.0) on one GPU, 0.07 with pipelines
+# only; NCCL at TP > 1: 0.09-1.38 (0.11), 2.07-2.21 (0.19.0), 0.13-0.95 (2026-08).
+_NON_TORCH_ONE_GPU: Final = (
+    ("0", Fit(0.0, 0.13 * GIB, 0.3 * GIB)),
+    ("0.17", Fit(0.05 * GIB, 0.25 * GIB, 0.5 * GIB)),
+)
+_NON_TORCH_TP: Final = (
+    ("0", Fit(0.05 * GIB, 0.8 * GIB, 1.6 * GIB)),
+    ("0.17", Fit(1.8 * GIB, 2.1 * GIB, 2.4 * GIB)),
+    ("0.20", Fit(0.1 * GIB, 0.6 * GIB, 2.3 * GIB)),
+)
+
+# CUDA graphs per layer: 4-19 MiB (four dense models) and 17-54 MiB (six MoE models); the estimate
+# that 0.20 subtracts is up to 2.4 x what capture then takes.
+_GRAPHS_DENSE: Final = Fit(2 * MIB, 14 * MIB, 28 * MIB)
+_GRAPHS_MOE: Final = Fit(2 * MIB, 32 * MIB, 65 * MIB)
+_GRAPHS_FIXED: Final = Fit(0.0, 0.1 * GIB, 0.3 * GIB)
+
+
+@lru_cache(maxsize=32)
+def _at(release: tuple[int, ...], steps: tuple[tuple[str, Fit], ...]) -> Fit:
+    value = steps[0][1]
+    for first, candidate in steps[1:]:
+        if release < Version(first).release:
+            break
+        value = candidate
+    return value
+
+
+def activation_bytes(
+    settings: VllmSettings, version: Version, model: ModelSpec, *, is_sampling_stage: bool = True
+) -> Interval:
+    """Peak of the profile run on one rank, with the workspaces that are made in it."""
+    tokens = settings.max_num_batched_tokens.value
+    rows = min(settings.max_num_seqs.value, tokens)
+    width = (2 if settings.dtype.value == "float32" else 1) * tokens
+    beside = round(width * model.hidden_size * _BESIDE_SAMPLER_BYTES)
+    sampler = ZERO
+    if is_sampling_stage:
+        sampler = _at(version.release, _SAMPLER_BYTES).times(rows * model.vocab_size)
+    mlp = max(model.intermediate_sizes, default=0) / settings.tensor_parallel_size.value
+    forward = round(width * (_FORWARD_HIDDEN_BYTES * model.hidden_size + _FORWARD_MLP_BYTES * mlp))
+    low, expected, high = (max(end + beside, forward) for end in sampler)
+    total = Interval(low, expected, high) + _NOISE_BYTES.times(1)
+    for extra in _extras(settings, model):
+        total = total + extra
+    return Interval(*(max(0, end) for end in total))
+
+
+def _extras(settings: VllmSettings, model: ModelSpec) -> list[Interval]:
+    extras: list[Interval] = []
+    if any(group.layer.experts is not None for group in model.layer_groups):
+        extras.append(_MOE_BYTES.times(1))
+    if model.is_multimodal and not settings.language_model_only.value:
+        is_fixed = model.model_type.startswith(_FIXED_IMAGE_TYPES)
+        extras.append((_FIXED_IMAGE_BYTES if is_fixed else _ANY_IMAGE_BYTES).times(1))
+    length = settings.max_model_len.value
+    if length is not None and _has_sparse_mla(model):
+        factor = 5 if length <= _SPARSE_MLA_LONG else 2
+        extras.append(Interval.exact(factor * length * _SPARSE_MLA_ROW_BYTES))
+    return extras
+
+
+def _has_sparse_mla(model: ModelSpec) -> bool:
+    kinds = {type(cache) for group in model.layer_groups for cache in group.layer.caches}
+    return IndexerCache in kinds and LatentCache in kinds
+
+
+def non_torch_bytes(settings: VllmSettings, version: Version) -> Interval:
+    """Memory that grows outside torch during start-up: NCCL, cuBLAS, kernels."""
+    has_tensor_ranks = settings.tensor_parallel_size.value > 1
+    steps = _NON_TORCH_TP if has_tensor_ranks else _NON_TORCH_ONE_GPU
+    return _at(version.release, steps).times(1)
+
+
+def graph_bytes(settings: VllmSettings, model: ModelSpec, num_layers: int) -> Interval:
+    """CUDA graphs of a rank with so many layers; none under ``--enforce-eager``."""
+    if not settings.has_cuda_graphs:
+        return ZERO
+    is_moe = any(group.layer.experts is not None for group in model.layer_groups)
+    per_layer = _GRAPHS_MOE if is_moe else _GRAPHS_DENSE
+    return per_layer.times(num_layers) + _GRAPHS_FIXED.times(1)

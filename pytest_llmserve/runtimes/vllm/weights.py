@@ -1,0 +1,328 @@
+"""Bytes of weights on one rank of a vLLM server: the engine's sum and vLLM's own additions.
+
+Checked against the parameters that vLLM 0.32.0 builds for one rank (728 builds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pytest_llmserve.engine.parallel import Rank, local_shape
+from pytest_llmserve.engine.quantized import Padding
+from pytest_llmserve.engine.weights import absorbed_mla_bytes_on_rank, weight_bytes_on_rank
+from pytest_llmserve.models.schemes import scheme_of
+from pytest_llmserve.models.spec import (
+    Group,
+    KvCache,
+    LatentCache,
+    LayerGroup,
+    Quantization,
+    Shard,
+    Weight,
+)
+from pytest_llmserve.units import GIB, format_gib
+
+if TYPE_CHECKING:
+    from pytest_llmserve.hardware.spec import GpuSpec
+    from pytest_llmserve.models.spec import Layer, ModelSpec
+    from pytest_llmserve.runtimes.vllm.settings import VllmSettings
+
+DTYPE_BITS: Final = {"float32": 32, "float": 32, "float16": 16, "half": 16, "bfloat16": 16}
+# --quantization on an unquantised checkpoint: what the linear layers become while loading.
+_ONLINE: Final = {
+    "fp8": Quantization(method="fp8", scheme="fp8_tensor", bits=8),
+    "fp8_per_tensor": Quantization(method="fp8", scheme="fp8_tensor", bits=8),
+    "ptpc_fp8": Quantization(method="fp8", scheme="fp8_channel", bits=8),
+    "mxfp8": Quantization(method="mxfp8", scheme="mxfp8", bits=8, group_size=32),
+    "experts_int8": Quantization(
+        method="experts_int8", scheme="int8", bits=8, is_experts_only=True
+    ),
+    "bitsandbytes": Quantization(method="bitsandbytes", scheme="nf4", bits=4, group_size=64),
+}
+# Four float32 scales of each attention layer (q, k, v, prob), and four bf16 ones with fp8 KV.
+_ATTENTION_SCALARS: Final = 16
+_ATTENTION_FP8_SCALARS: Final = 8
+_FP8_METHODS: Final = ("fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8")
+# mm-encoder-tp-mode "data" is ignored by these.
+_ALWAYS_SHARDED_VISION: Final = ("gemma3", "gemma4")
+# Classes with LoRA on embedding and lm_head.
+_EMBEDDING_LORA: Final = (
+    "llama",
+    "mistral",
+    "qwen3",
+    "mixtral",
+    "phimoe",
+    "granite",
+    "nemotron",
+    "falcon_h1",
+    "jamba",
+    "lfm2",
+    "exaone",
+    "minicpm",
+    "cohere",
+)
+_LORA_GROUPS: Final = (
+    Group.ATTENTION,
+    Group.MLP,
+    Group.EXPERTS,
+    Group.SHARED_EXPERTS,
+    Group.STATE,
+)
+_OWN_LAYER_METHODS: Final = ("mtp", "deepseek_mtp", "glm4_moe_mtp", "qwen3_next_mtp")
+_NO_DRAFT_METHODS: Final = ("ngram", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states")
+
+
+class UnknownDraftError(ValueError):
+    """Speculative decoding with a draft model whose files were not given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightBytes:
+    """What one rank holds once the model is loaded."""
+
+    built: int
+    """Parameters and buffers as the model is built, draft layer not counted."""
+    absorbed: int
+    """Dequantised MLA projections kept beside quantised ones."""
+    lora: int
+    draft: int
+    offloaded: int
+    """Of the above, kept in host memory (``--cpu-offload-gb``)."""
+    num_parameters: int
+    """Parameters of the whole model."""
+
+    @property
+    def total(self) -> int:
+        """Bytes on the GPU."""
+        return self.built + self.absorbed + self.lora + self.draft - self.offloaded
+
+
+def rank_of(settings: VllmSettings, model: ModelSpec, stage: int) -> Rank:
+    """The place of a rank of pipeline stage ``stage``."""
+    tp = settings.tensor_parallel_size.value
+    outer = settings.data_parallel_size.value * settings.prefill_context_parallel_size.value
+    partition = settings.env.get("VLLM_PP_LAYER_PARTITION")
+    return Rank(
+        tensor_parallel_size=tp,
+        pipeline_parallel_size=settings.pipeline_parallel_size.value,
+        pipeline_stage=stage,
+        layer_partition=tuple(map(int, partition.split(","))) if partition else None,
+        expert_ranks=tp * outer,
+        has_expert_parallel=settings.enable_expert_parallel.value,
+        is_vision_replicated=settings.mm_encoder_tp_mode == "data"
+        and not model.model_type.startswith(_ALWAYS_SHARDED_VISION),
+        has_vision=not settings.language_model_only.value,
+    )
+
+
+def served_model(model: ModelSpec, settings: VllmSettings) -> ModelSpec:
+    """The model with the quantisation that ``--quantization`` applies while loading."""
+    word = settings.quantization.value
+    if model.quantization is not None or word is None:
+        return model
+    online = _ONLINE.get(word)
+    return model if online is None else replace(model, quantization=online)
+
+
+def has_unknown_draft(settings: VllmSettings) -> bool:
+    """Whether a draft model is loaded whose size the deployment's files do not tell."""
+    method = settings.speculative_method.value
+    return method is not None and method not in (*_OWN_LAYER_METHODS, *_NO_DRAFT_METHODS)
+
+
+def has_own_draft_layer(settings: VllmSettings) -> bool:
+    """Whether the draft is the model's own next-token layer (MTP)."""
+    return settings.speculative_method.value in _OWN_LAYER_METHODS
+
+
+_cache: dict[tuple[object, ...], tuple[ModelSpec, WeightBytes]] = {}
+_MAX_CACHED: Final = 256
+
+
+def weight_bytes(
+    settings: VllmSettings, model: ModelSpec, gpu: GpuSpec | None, stage: int = 0
+) -> WeightBytes:
+    """Bytes of weights of one rank of a pipeline stage (the fullest one under expert parallelism).
+
+    Raises:
+        ShardingError: a dimension that a parallel size does not divide.
+        SchemeError: a quantisation whose bytes are not known.
+        UnknownDraftError: a draft model whose files were not given.
+    """
+    rank = rank_of(settings, model, stage)
+    key = (
+        id(model),
+        rank,
+        settings.dtype.value,
+        settings.quantization.value,
+        settings.speculative_method.value,
+        settings.cpu_offload_gib.value,
+        (settings.enable_lora.value, settings.max_loras.value, settings.max_lora_rank.value),
+        settings.fully_sharded_loras,
+        gpu.vendor if gpu else None,
+    )
+    cached = _cache.get(key)
+    if cached is not None and cached[0] is model:
+        return cached[1]
+    if len(_cache) >= _MAX_CACHED:
+        _cache.clear()
+    computed = _weight_bytes(settings, model, gpu, rank)
+    _cache[key] = (model, computed)
+    return computed
+
+
+def _weight_bytes(
+    settings: VllmSettings, model: ModelSpec, gpu: GpuSpec | None, rank: Rank
+) -> WeightBytes:
+    if has_unknown_draft(settings):
+        raise UnknownDraftError(
+            f"speculative decoding by {settings.speculative_method.value}: "
+            "the draft model's config was not given"
+        )
+    model = served_model(model, settings)
+    bits = DTYPE_BITS[settings.dtype.value or model.dtype]
+    built = _built_bytes(model, rank, bits, gpu)
+    absorbed = 0
+    if model.quantization is not None:
+        schemes = partial(scheme_of, model.quantization)
+        absorbed = absorbed_mla_bytes_on_rank(model, rank, schemes, model_dtype_bits=bits)
+    draft = 0
+    if has_own_draft_layer(settings) and rank.is_last_stage:
+        draft = _built_bytes(
+            _draft_model(model),
+            replace(rank, pipeline_parallel_size=1, pipeline_stage=0, layer_partition=None),
+            bits,
+            gpu,
+        )
+    lora = _lora_bytes(settings, model, rank, bits) if settings.enable_lora.value else 0
+    on_gpu = built + absorbed + draft
+    return WeightBytes(
+        built=built,
+        absorbed=absorbed,
+        lora=lora,
+        draft=draft,
+        offloaded=min(round(settings.cpu_offload_gib.value * GIB), on_gpu),
+        num_parameters=num_parameters(model),
+    )
+
+
+def _built_bytes(model: ModelSpec, rank: Rank, bits: int, gpu: GpuSpec | None) -> int:
+    quant = model.quantization
+    scalars = _ATTENTION_SCALARS
+    if quant is not None and quant.method in _FP8_METHODS:
+        scalars += _ATTENTION_FP8_SCALARS
+    is_amd = gpu is not None and gpu.vendor.lower() == "amd"
+    return weight_bytes_on_rank(
+        model,
+        rank,
+        partial(scheme_of, quant),
+        model_dtype_bits=bits,
+        mxfp4_padding=Padding(intermediate=256, hidden=256) if is_amd else Padding(),
+        attention_layer_extra_bytes=scalars,
+    ).total_bytes
+
+
+def draft_layer(model: ModelSpec) -> Layer:
+    """The layer that the model's own draft repeats: the last one with full attention."""
+    full = [
+        group
+        for group in model.layer_groups
+        if any(
+            isinstance(cache, LatentCache) or (isinstance(cache, KvCache) and cache.kind == "full")
+            for cache in group.layer.caches
+        )
+    ]
+    return max(full or model.layer_groups, key=lambda group: group.indices[-1]).layer
+
+
+def _draft_model(model: ModelSpec) -> ModelSpec:
+    """One more layer with its norms and the projection of 2 hidden widths to one."""
+    h = model.hidden_size
+    outside = (
+        Weight(name="mtp.eh_proj", group=Group.OTHER, rows=h, cols=2 * h),
+        Weight(name="mtp.norms", group=Group.OTHER, rows=h, copies=3, is_matmul=False),
+    )
+    return replace(
+        model,
+        num_layers=1,
+        layer_groups=(LayerGroup(layer=draft_layer(model), indices=(0,)),),
+        outside=outside,
+        vision=(),
+        rotary_tables=(),
+        has_vocab_on_every_stage=True,
+    )
+
+
+def _lora_bytes(settings: VllmSettings, model: ModelSpec, rank: Rank, bits: int) -> int:
+    """Buffers for ``max_loras`` adapters of ``max_lora_rank``, made before any is loaded."""
+    width = settings.max_lora_rank.value
+    elements = 0
+    for group in model.layer_groups:
+        here = sum(index in rank.layers(model) for index in group.indices)
+        each = sum(
+            _lora_elements(weight, rank, width, is_fully_sharded=settings.fully_sharded_loras)
+            for weight in group.layer.weights
+            if weight.is_matmul and weight.cols > 1 and weight.group in _LORA_GROUPS
+        )
+        elements += here * each
+    if model.model_type.startswith(_EMBEDDING_LORA):
+        elements += 2 * width * (model.vocab_size + model.hidden_size)
+    return settings.max_loras.value * elements * bits // 8
+
+
+def _lora_elements(weight: Weight, rank: Rank, width: int, *, is_fully_sharded: bool) -> int:
+    """A (width x inputs) and B (outputs x width) of one linear; A whole for column layers."""
+    local = local_shape(weight, rank)
+    a_rows, b_rows = width, local.rows
+    if is_fully_sharded and weight.shard in (Shard.COLUMN, Shard.KV):
+        a_rows = max(1, width // rank.tensor_parallel_size)
+    elif is_fully_sharded and weight.shard is Shard.ROW:
+        b_rows = local.rows // rank.tensor_parallel_size
+    return (a_rows * local.cols + b_rows * width) * local.copies
+
+
+def num_parameters(model: ModelSpec) -> int:
+    """Parameters of the whole model, buffers not counted."""
+    total = sum(w.num_elements for w in (*model.outside, *model.vision) if w.is_parameter)
+    for group in model.layer_groups:
+        layer = sum(w.num_elements for w in group.layer.weights if w.is_parameter)
+        total += layer * len(group.indices)
+    return total
+
+
+def weights_source(settings: VllmSettings, model: ModelSpec, weights: WeightBytes) -> str:
+    """Where the figure comes from, in few words: ``70.55e9 params x 2 B / TP 2``."""
+    model = served_model(model, settings)
+    text = f"{weights.num_parameters / 1e9:.2f}e9 params"
+    if model.quantization is None:
+        text += f" x {DTYPE_BITS[settings.dtype.value or model.dtype] // 8} B"
+    else:
+        text += f", {model.quantization.scheme}"
+    for label, size in (
+        ("TP", settings.tensor_parallel_size.value),
+        ("PP", settings.pipeline_parallel_size.value),
+    ):
+        if size > 1:
+            text += f" / {label} {size}"
+    for label, size in (
+        ("LoRA", weights.lora),
+        ("draft", weights.draft),
+        ("MLA copies", weights.absorbed),
+    ):
+        if size:
+            text += f" + {format_gib(size)} {label}"
+    if weights.offloaded:
+        text += f" - {format_gib(weights.offloaded)} in host memory"
+    return text + _checkpoint_note(settings, model, weights)
+
+
+def _checkpoint_note(settings: VllmSettings, model: ModelSpec, weights: WeightBytes) -> str:
+    """Said where one GPU holds all and the files' own bytes differ by more than 0.5 %."""
+    stored = model.checkpoint_bytes
+    if stored is None or settings.world_size > 1 or not weights.built:
+        return ""
+    if abs(weights.built - stored) * 200 <= stored:
+        return ""
+    return f" (checkpoint: {format_gib(stored)} GiB)"
