@@ -1,0 +1,188 @@
+"""Parts: the small vocabulary that every decoder layer is written in.
+
+A family reader turns a config into parts, the bundled catalogue stores parts, and ``build`` turns
+parts into weights and caches. Sizes are logical: before padding, sharding or quantisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Softmax attention with its projections."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int | None = None
+    kind: Literal["full", "sliding", "chunked"] = "full"
+    window: int | None = None
+    has_qkv_bias: bool = False
+    has_o_bias: bool = False
+    qk_norm: Literal["head", "width", "width_sharded"] | None = None
+    """``head``: one vector of head_dim each; ``width``: of all heads, whole or sharded."""
+    has_v_norm: bool = False
+    has_query_gate: bool = False
+    """q_proj also makes an output gate: twice the rows (Qwen3-Next)."""
+    has_sinks: bool = False
+    reads_shared_cache: bool = False
+    """Keys and values come from another layer: no k, v and no cache of its own (Gemma 3n)."""
+    has_unstored_v: bool = False
+    """v is k in the checkpoint; runtimes still hold a matrix for it (Gemma 4)."""
+    sparse_index_dim: int | None = None
+    """MiniMax-M3: a sparse layer has index queries and keys of this width besides."""
+    sparse_index_heads: int | None = None
+    input_size: int | None = None
+    """Inputs of q, k and v where it is not the hidden size (EAGLE-3: twice)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latent:
+    """Multi-head latent attention (MLA)."""
+
+    num_heads: int
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    has_bias: bool = False
+    """Bias on the two down projections and on o."""
+    caches_heads: bool = False
+    """Cached as plain keys and values of all heads (MiniCPM3)."""
+    index_num_heads: int | None = None
+    index_head_dim: int | None = None
+    has_shared_indexer: bool = False
+    """The layer takes its selection from another layer's indexer (GLM-5.2): no indexer weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mlp:
+    """A dense MLP: gate, up and down, or only up and down."""
+
+    intermediate_size: int
+    is_gated: bool = True
+    has_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moe:
+    """A router, its experts and what every token visits besides."""
+
+    num_experts: int
+    num_experts_per_tok: int
+    intermediate_size: int
+    is_gated: bool = True
+    has_bias: bool = False
+    has_router_bias: bool = False
+    has_correction_bias: bool = False
+    """A bias of the router that training set and no gradient: a buffer, not a parameter."""
+    router_dtype_bits: int | None = None
+    shared_intermediate_size: int = 0
+    has_shared_gate: bool = False
+    latent_size: int | None = None
+    """The experts work on a projection of this width (Nemotron 3 Super)."""
+    has_expert_scale: bool = False
+    """Gemma 4: a scale per input channel of the router and one per expert."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba1:
+    """A selective state space of the first kind (Jamba, Falcon-Mamba)."""
+
+    intermediate_size: int
+    state_size: int
+    time_step_rank: int
+    conv_kernel: int
+    has_conv_bias: bool = True
+    has_bias: bool = False
+    has_inner_norms: bool = False
+    """Norms on dt, B and C (Jamba)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba2:
+    """A state space with scalar decay per head (Nemotron-H, Granite 4 H, Falcon-H1)."""
+
+    num_heads: int
+    head_dim: int
+    state_size: int
+    num_groups: int
+    conv_kernel: int
+    has_conv_bias: bool = True
+    has_bias: bool = False
+    has_gate_norm: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedDelta:
+    """A gated delta net (Qwen3-Next, Qwen3.5)."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    is_split: bool = False
+    """qkv, z, b and a are four matrices in the checkpoint (Qwen3.5), not two (Qwen3-Next)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KimiDelta:
+    """Kimi delta attention: a decay per channel."""
+
+    num_heads: int
+    head_dim: int
+    conv_kernel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lightning:
+    """Linear attention with a fixed decay (MiniMax-Text-01, M1)."""
+
+    num_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConv:
+    """A gated short convolution (LFM2)."""
+
+    conv_kernel: int
+    has_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """Small weights of one family: vectors and matrices that nothing divides.
+
+    ``shapes`` holds ``(name, rows, cols)``.
+    """
+
+    shapes: tuple[tuple[str, int, int], ...]
+
+
+Part = (
+    Attention
+    | Latent
+    | Mlp
+    | Moe
+    | Mamba1
+    | Mamba2
+    | GatedDelta
+    | KimiDelta
+    | Lightning
+    | ShortConv
+    | Extra
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One kind of layer: its parts and its ``norms`` vectors of the hidden size."""
+
+    parts: tuple[Part, ...]
+    norms: int = 2
