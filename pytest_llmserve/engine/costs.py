@@ -323,7 +323,7 @@ def _reach(
         return Reach(kind, attention.window)
     # Where an indexer picks the tokens and its top-k is not known, one token is all that is sure.
     top = attention.max_attended_tokens or (1 if has_indexer else None)
-    return Reach() if top is None else Reach("window", top)
+    return Reach() if top is None else Reach("top", top)
 
 
 def _state_flops(cache: StateCache, tensor_parallel_size: int) -> int:

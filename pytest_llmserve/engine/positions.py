@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Which earlier tokens a query reads; ``limit`` is the window, the chunk or a top-k."""
+    """Which earlier tokens a query reads; ``limit`` is the window, the chunk or a top-k.
 
-    kind: Literal["full", "window", "chunk"] = "full"
+    ``top``: an indexer picks ``limit`` of all tokens, so all are kept.
+    """
+
+    kind: Literal["full", "window", "chunk", "top"] = "full"
     limit: int = 0
 
     def attended(self, position: IntLike) -> IntLike:
@@ -27,17 +30,21 @@ class Reach:
         position = integers("position", position)
         if self.kind == "full":
             return position
-        if self.kind == "window":
+        if self.kind != "chunk":
             return minimum(position, self.limit)
         before = sub(position, minimum(position, 1))
         return add(before % self.limit, minimum(position, 1))
+
+    def held(self, tokens: int) -> int:
+        """Tokens of a sequence that its cache keeps: a window or a chunk at most."""
+        return tokens if self.kind in {"full", "top"} else min(tokens, self.limit)
 
     def pairs(self, tokens: IntLike) -> IntLike:
         """Query-key pairs of the first ``tokens`` positions: the sum of :meth:`attended`."""
         tokens = integers("tokens", tokens)
         if self.kind == "full":
             return _triangle(tokens)
-        if self.kind == "window":
+        if self.kind != "chunk":
             inside = minimum(tokens, self.limit)
             return add(_triangle(inside), mul(sub(tokens, inside), self.limit))
         chunks, rest = tokens // self.limit, tokens % self.limit
@@ -48,7 +55,7 @@ class Reach:
         if self.kind == "full":
             return _tetrahedron(tokens)
         limit = self.limit
-        if self.kind == "window":
+        if self.kind != "chunk":
             inside = min(tokens, limit)
             beyond = tokens - inside
             return (
