@@ -227,11 +227,3 @@ def read_policy(folder: Path, *, root: Path | None = None) -> Policy | None:
     path, table, text = found[0]
     origin = path.relative_to(root).as_posix() if root and path.is_relative_to(root) else str(path)
     return parse_policy(table, origin=origin, base_dir=folder, text=text)
-
-
-def has_policy_file(folder: Path) -> bool:
-    """Whether the folder may hold a policy, told without opening anything but pyproject.toml."""
-    if (folder / "llmserve.toml").is_file():
-        return True
-    pyproject = folder / "pyproject.toml"
-    return pyproject.is_file() and b"tool.llmserve" in pyproject.read_bytes()

@@ -123,6 +123,8 @@ class Verdict:
     details: tuple[str, ...] = ()
     fixes: tuple[Fix, ...] = ()
     evidence: dict[str, float | int | str] = field(default_factory=dict)
+    blocked_by: str | None = None
+    """For *cannot tell*: the invariant that has to pass before this one can be answered."""
 
     def __bool__(self) -> bool:
         return self.outcome is Outcome.PASSED

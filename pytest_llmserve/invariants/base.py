@@ -41,7 +41,11 @@ class Invariant:
         from pytest_llmserve.invariants.unknowns import what_is_missing
 
         missing = what_is_missing(subject, self.needs)
-        verdict = self.check(subject) if missing is None else cannot_tell(missing)
+        if missing is None:
+            verdict = self.check(subject)
+        else:
+            root, reason = missing
+            verdict = cannot_tell(f"cannot tell: {reason} (see {root})", blocked_by=root)
         location = verdict.location or subject.deployment.location
         return replace(verdict, id=self.id, name=self.name, location=location)
 
@@ -55,6 +59,7 @@ class More(TypedDict, total=False):
     details: tuple[str, ...]
     fixes: tuple[Fix, ...]
     evidence: dict[str, float | int | str]
+    blocked_by: str | None
 
 
 def passed(headline: str, **more: Unpack[More]) -> Verdict:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pytest_llmserve.subject import Subject
 
 
-def what_is_missing(subject: Subject, needs: tuple[str, ...]) -> str | None:
-    """The first of ``needs`` that the server lacks, in words; ``None`` when all are there."""
+def what_is_missing(subject: Subject, needs: tuple[str, ...]) -> tuple[str, str] | None:
+    """The first of ``needs`` that the server lacks: its name and the reason in words."""
     deployment = subject.deployment
     gpu = deployment.gpu
     unresolved = any(p.kind is ProblemKind.UNRESOLVED for p in deployment.problems)
@@ -25,6 +25,5 @@ def what_is_missing(subject: Subject, needs: tuple[str, ...]) -> str | None:
     }
     for need in needs:
         if reason := reasons[need]:
-            root = "gpu-known" if need == "gpu-memory-known" else need
-            return f"cannot tell: {reason} (see {root})"
+            return ("gpu-known" if need == "gpu-memory-known" else need), reason
     return None

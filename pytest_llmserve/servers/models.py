@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_llmserve.models.errors import ModelError
@@ -11,6 +10,8 @@ from pytest_llmserve.runtimes.deployment import Setting
 from pytest_llmserve.verdict import Problem, ProblemKind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_llmserve.manifests.launch import Launch
     from pytest_llmserve.models.spec import ModelSpec
     from pytest_llmserve.policy import Facts, Policy

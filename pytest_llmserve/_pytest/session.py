@@ -1,0 +1,181 @@
+"""One checking session: which files are collected, what is counted, summarised and written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_llmserve._pytest.items import DeploymentFile, ServerNode, VerdictItem
+from pytest_llmserve._pytest.policies import Policies
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+REPORT_KINDS = ("json",)
+SUFFIXES = frozenset((".yaml", ".yml", ".sh", ".bash"))
+"""What is looked into below a named folder; a file that is itself named may be called anything."""
+_MENTIONS_A_SERVER = re.compile(
+    rb"vllm|sglang|trtllm|text-generation-(?:launcher|inference)|llama-server|ollama", re.IGNORECASE
+)
+WORKER_KEY = "llmserve_collected"
+
+
+def register(config: pytest.Config) -> None:
+    """Start checking: validate options and policies, add the declared files.
+
+    Raises:
+        pytest.UsageError: an option or a policy is wrong.
+    """
+    reports = [_report_option(text) for text in config.option.llmserve_report]
+    policies = Policies(config.rootpath, allow_network=config.option.llmserve_hub)
+    session = CheckingSession(config, policies, reports)
+    try:
+        session.prepare_arguments()
+    except ValueError as error:  # PolicyError
+        raise pytest.UsageError(str(error)) from None
+    config.pluginmanager.register(session, "llmserve-session")
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(XdistCounter(session), "llmserve-xdist")
+
+
+def _report_option(text: str) -> tuple[str, Path]:
+    kind, separator, path = text.partition("=")
+    if kind not in REPORT_KINDS or not separator or not path:
+        valid = ", ".join(f"{k}=PATH" for k in REPORT_KINDS)
+        raise pytest.UsageError(f"--llmserve-report {text}: expected one of: {valid}")
+    return kind, Path(path)
+
+
+class CheckingSession:
+    """The plugin object that exists only with ``--llmserve``."""
+
+    def __init__(
+        self, config: pytest.Config, policies: Policies, reports: list[tuple[str, Path]]
+    ) -> None:
+        self.config = config
+        self.policies = policies
+        self.reports = reports
+        self.collected = 0
+        self.facts: list[dict[str, Any]] = []
+        self.is_worker = hasattr(config, "workerinput")
+
+    def prepare_arguments(self) -> None:
+        """Read the policies that hold for the arguments; add declared files where none is named."""
+        config = self.config
+        is_named = config.args_source is pytest.Config.ArgsSource.ARGS
+        folders = [_folder_of(argument, config.invocation_params.dir) for argument in config.args]
+        for folder in [config.rootpath, *folders]:
+            policy = self.policies.for_folder(folder)
+            if missing := policy.empty_patterns():
+                raise ValueError(
+                    f"{policy.origin}: files = {missing[0]!r}: no such file below {policy.base_dir}"
+                )
+        if not is_named:
+            declared = self.policies.for_folder(config.rootpath).declared_files()
+            covered = [Path(config.invocation_params.dir, a.split("::")[0]) for a in config.args]
+            config.args += [
+                str(path)
+                for path in declared
+                if not any(path == c or c in path.parents for c in covered)
+            ]
+
+    def pytest_collect_file(
+        self, file_path: Path, parent: pytest.Collector
+    ) -> DeploymentFile | None:
+        """Take a file that is named, declared, or in a named folder and mentions a server."""
+        if file_path.suffix == ".py" or not self._is_wanted(file_path, parent):
+            return None
+        node = DeploymentFile.from_parent(parent, path=file_path)
+        node.policies = self.policies
+        return node
+
+    def _is_wanted(self, path: Path, parent: pytest.Collector) -> bool:
+        if parent.session.isinitpath(path):
+            return True
+        try:
+            policy = self.policies.for_folder(path.parent)
+        except ValueError:
+            return path.suffix in SUFFIXES  # collecting it tells what is wrong with the policy
+        if policy.files:
+            return policy.declares(path)
+        return path.suffix in SUFFIXES and _mentions_a_server(path)
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Count what is checked, so that checking nothing is noticed."""
+        self.collected += isinstance(item, VerdictItem)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Tell each server which of its invariants run: a failing root silences the rest."""
+        for item in session.items:
+            if isinstance(item.parent, ServerNode):
+                item.parent.selected.add(item.name)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Hang the figures on the report: that is how they travel from xdist's workers."""
+        report = yield
+        if call.when == "call" and isinstance(item, VerdictItem):
+            report.llmserve = item.llmserve_facts()  # type: ignore[attr-defined]
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Gather figures, on the controller or in the only process."""
+        if not self.is_worker and (facts := getattr(report, "llmserve", None)):
+            self.facts.append(facts)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write reports; never green on nothing."""
+        if self.is_worker:
+            self.config.workeroutput[WORKER_KEY] = self.collected  # type: ignore[attr-defined]
+            return
+        if session.config.option.collectonly:
+            return
+        if not self.collected and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+        for _, path in self.reports:
+            from pytest_llmserve.reporting.json_report import write_json_report
+
+            write_json_report(self.config.invocation_params.dir / path, self.facts)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """How much was checked, and a line per server."""
+        if self.is_worker or self.config.option.collectonly:
+            return
+        from pytest_llmserve.reporting.summary import summary_lines
+
+        lines = summary_lines(self.facts, is_verbose=self.config.get_verbosity() > 0)
+        terminalreporter.section("llmserve")
+        for line in lines:
+            terminalreporter.line(line)
+        for _, path in self.reports:
+            terminalreporter.line(f"report: {path}")
+
+
+class XdistCounter:
+    """Adds up what xdist's workers collected; exists only beside xdist."""
+
+    def __init__(self, session: CheckingSession) -> None:
+        self._session = session
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker is done."""
+        self._session.collected += getattr(node, "workeroutput", {}).get(WORKER_KEY, 0)
+
+
+def _folder_of(argument: str, invocation_dir: Path) -> Path:
+    path = (invocation_dir / argument.split("::")[0]).resolve()
+    return path if path.is_dir() else path.parent
+
+
+def _mentions_a_server(path: Path) -> bool:
+    """Whether the text speaks of a serving program at all; unreadable files are looked into."""
+    try:
+        return _MENTIONS_A_SERVER.search(path.read_bytes()) is not None
+    except OSError:
+        return True
