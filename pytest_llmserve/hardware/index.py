@@ -21,17 +21,18 @@ INDEX: Final = Path(__file__).parent / "names.json"
 NAMESPACES: Final = ("gke", "karpenter", "coreweave", "amd_device_id")
 
 _FORMS: Final = frozenset({"sxm", "pcie", "nvl", "ws", "maxq", "server"})
-_SPELLINGS: Final = {"nvlink": "sxm", "hgx": "sxm", "workstation": "ws"}
+_SPELLINGS: Final = {
+    **dict.fromkeys(("sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "nvlink", "hgx"), "sxm"),
+    "workstation": "ws",
+}
 # Words around a part's name that tell no part from another.
 _NOISE: Final = frozenset(
     {"nvidia", "tesla", "geforce", "amd", "instinct", "intel", "google", "gpu", "oam"}
     | {"edition", "generation", "blackwell", "hopper", "ampere", "volta"}
     | {"hbm2", "hbm2e", "hbm3", "hbm3e"}
 )
-_TRADEMARKS: Final = re.compile(r"\((?:r|tm)\)|[®™]")
 _SEPARATORS: Final = re.compile(r"[^a-z0-9.+]+")
 _SIZE: Final = re.compile(r"([0-9]+)(?:g|gb|gib)")
-_SXM: Final = re.compile(r"sxm[0-9]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +85,14 @@ def fold(name: str) -> str:
 
     ``NVIDIA A100-SXM4-80GB`` and the label ``NVIDIA-A100-SXM4-80GB`` made from it become one.
     """
-    return _SEPARATORS.sub("-", _TRADEMARKS.sub("", name.lower())).strip("-")
+    plain = name.lower().replace("(r)", "").replace("(tm)", "")
+    return _SEPARATORS.sub("-", plain).strip("-")
 
 
 def _words(folded: str) -> Iterator[str]:
     for word in folded.replace("max-q", "maxq").split("-"):
         size = _SIZE.fullmatch(word)
-        if size is not None:
-            yield f"{size[1]}gb"
-        elif _SXM.fullmatch(word):
-            yield "sxm"
-        else:
-            yield _SPELLINGS.get(word, word)
+        yield _SPELLINGS.get(word, word) if size is None else f"{size[1]}gb"
 
 
 @cache

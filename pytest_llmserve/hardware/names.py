@@ -27,23 +27,26 @@ if TYPE_CHECKING:
 
 __all__ = ["InstanceGpu", "instance_gpu", "resolve_gpu", "resolve_mig"]
 
-# Who gives the key's values their meaning; the first that matches counts.
-_NAMESPACES: Final = (
-    (re.compile(r"cloud\.google\.com/gke-(?:tpu-)?accelerator"), "gke"),
-    (re.compile(r"(?:.*/)?instance-gpu-name"), "karpenter"),
-    (re.compile(r"gpu\.nvidia\.com/(?:class|model)"), "coreweave"),
-    (re.compile(r"(?:beta\.)?amd\.com/gpu\.device-id"), "amd_device_id"),
-)
+# Who gives a key's values their meaning.
+_NAMESPACES: Final = {
+    "cloud.google.com/gke-accelerator": "gke",
+    "cloud.google.com/gke-tpu-accelerator": "gke",
+    "karpenter.k8s.aws/instance-gpu-name": "karpenter",
+    "gpu.nvidia.com/class": "coreweave",
+    "gpu.nvidia.com/model": "coreweave",
+    "amd.com/gpu.device-id": "amd_device_id",
+    "beta.amd.com/gpu.device-id": "amd_device_id",
+}
 # Its values come from the driver, so a cloud's spelling of the same letters means nothing there.
 _PRODUCT_KEY: Final = "nvidia.com/gpu.product"
-_INSTANCE_KEY: Final = re.compile(r"(?:.*[./])?(?:instance|machine)[-_]?type|(?:.*/)?vm[-_]?size")
-_MODEL: Final = re.compile(r"(?![0-9]+(?:g|gb|gib)$|sxm[0-9]$)[a-z0-9]*[0-9][a-z0-9]*")
+_INSTANCE_KEYS: Final = frozenset({"instancetype", "machinetype", "vmsize"})
 _NO_USER: Final[Mapping[str, GpuSpec]] = MappingProxyType({})
 # A cloud's memory figure over the marketed one: 22888 MiB of a 24 GB L4, 81920 of an 80 GB H100.
 _LOWEST_SIZE, _HIGHEST_SIZE = Fraction(90, 100), Fraction(103, 100)
-_OTHER_ACCELERATORS: Final = re.compile(
-    r"\b(?:tpu|gaudi[0-9]?|hpu|neuron|inferentia[0-9]?|trainium[0-9]?|ascend[0-9a-z]*|mlu|npu|xpu)\b"
+_OTHER_ACCELERATORS: Final = (
+    r"\b(?:tpu|gaudi[0-9]?|hpu|neuron|inferentia[0-9]?|trainium[0-9]?|ascend[0-9a-z]*|npu|xpu)\b"
 )
+_MODEL: Final = r"(?![0-9]+(?:g|gb|gib)$|sxm[0-9]$)[a-z0-9]*[0-9][a-z0-9]*"
 
 
 def resolve_gpu(
@@ -79,7 +82,8 @@ class _Asked:
         self, name: str, key: str | None, user: Mapping[str, GpuSpec], memory_mib: int | None
     ) -> None:
         self.name = name
-        self.key = None if key is None else key.strip().lower()
+        self.key = key or None
+        self.field = (key or "").strip().lower()
         self.user = user
         self.memory_mib = memory_mib
         self.index = load_index()
@@ -89,7 +93,7 @@ class _Asked:
         own = self._own(folded)
         if own is not None:
             return own
-        if self.key is not None and _INSTANCE_KEY.fullmatch(self.key):
+        if _is_instance_key(self.field):
             return self._of_instance(instance_gpu(self.name))
         named = self._in_namespace(folded)
         if named:
@@ -104,11 +108,11 @@ class _Asked:
         return next((gpu for called, gpu in self.user.items() if fold(called) == folded), None)
 
     def _in_namespace(self, folded: str) -> tuple[str, ...]:
-        for pattern, space in _NAMESPACES:
-            if pattern.fullmatch(self.key or ""):
-                return self.index.namespaces[space].get(folded, ())
+        space = _NAMESPACES.get(self.field)
+        if space is not None:
+            return self.index.namespaces[space].get(folded, ())
         # Label values are case-sensitive: this spelling is GKE's, NVIDIA-H100-80GB is not.
-        if self.key != _PRODUCT_KEY and self.name.strip() == folded:
+        if self.field != _PRODUCT_KEY and self.name.strip() == folded:
             return self.index.namespaces["gke"].get(folded, ())
         return ()
 
@@ -144,7 +148,7 @@ class _Asked:
         alike = self.index.parts_like(folded)
         if alike:
             return self._choose(alike)
-        if self.key != _PRODUCT_KEY:
+        if self.field != _PRODUCT_KEY:
             instance = instance_gpu(self.name)
             if instance is not None:
                 return self._of_instance(instance)
@@ -192,7 +196,7 @@ class _Asked:
         near = _suggestions(folded, tuple(self.index.parts))
         if near:
             return self._unknown(f"no known device is called so; near: {', '.join(near)}", near)
-        if _OTHER_ACCELERATORS.search(folded):
+        if re.search(_OTHER_ACCELERATORS, folded):
             return self._unknown("this accelerator is not modelled")
         return self._unknown("no known device is called so; describe it in a file of your own")
 
@@ -202,6 +206,12 @@ class _Asked:
 
     def _placed(self, message: str) -> str:
         return message if self.key is None else f"{self.key}: {message}"
+
+
+def _is_instance_key(field: str) -> bool:
+    """Whether ``node.kubernetes.io/instance-type``, ``instanceType``, ``vm_size`` or such."""
+    last = field.rpartition("/")[2].rpartition(".")[2]
+    return last.replace("-", "").replace("_", "") in _INSTANCE_KEYS
 
 
 def _one_of(words: list[str]) -> str:
@@ -223,4 +233,4 @@ def _suggestions(folded: str, ids: tuple[str, ...]) -> tuple[str, ...]:
 
 def _model_words(folded: str) -> set[str]:
     """The words with a digit that are no size and no form: ``h100`` of ``h100-sxm5-80gb``."""
-    return {word for word in folded[:80].split("-") if _MODEL.fullmatch(word)}
+    return {word for word in folded[:80].split("-") if re.fullmatch(_MODEL, word)}
