@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,16 +32,16 @@ class ConfigEntry:
     """One key of the file named by ``--config``, not yet merged with the command line.
 
     What a key becomes depends on the runtime's version (vLLM before 0.28 ignores ``false``), so
-    the runtime decides. ``words`` are what may follow the flag: nothing for ``true``, ``false``,
-    one word for a ``scalar`` (as Python prints the YAML 1.1 value), a ``mapping`` (JSON) or
-    ``null`` (``None``), one a item for a ``list``.
+    the runtime decides.
     """
 
     key: str
     """As written, ``-`` and ``_`` kept."""
-    kind: Literal["true", "false", "null", "scalar", "list", "mapping"]
-    words: tuple[Word, ...]
+    value: object
+    """What PyYAML makes of it: bool, int, float, str, None, list or dict (YAML 1.1)."""
     location: Location
+    unresolved: tuple[str, ...] = ()
+    """Variables that stayed in the value: it must not be used."""
 
 
 @dataclass(frozen=True, slots=True)
