@@ -18,7 +18,11 @@ class GpuCatalogueError(ValueError):
 
 
 class GpuNameError(LookupError):
-    """The common ancestor: a name that does not say which device it is."""
+    """The common ancestor: a name that does not say which device it is.
+
+    The message starts with the name; ``key``, the label or field it stood in, is for the caller to
+    put before it, with file and line.
+    """
 
     def __init__(self, message: str, *, name: str, key: str | None = None) -> None:
         self.name = name

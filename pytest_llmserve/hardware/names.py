@@ -169,9 +169,7 @@ class _Asked:
                 f"{self.name!r} could be {listed} or another card of that name, which the "
                 "catalogue lacks: write the id if that is the one, or describe the other"
             )
-        raise AmbiguousGpu(
-            self._placed(message), name=self.name, key=self.key, candidates=tuple(candidates)
-        )
+        raise AmbiguousGpu(message, name=self.name, key=self.key, candidates=tuple(candidates))
 
     def _has_size(self, part: str) -> bool:
         if self.memory_mib is None:
@@ -193,7 +191,8 @@ class _Asked:
         return load_gpu(instance.gpu_id)
 
     def _unknown_name(self, folded: str) -> UnknownGpu:
-        near = _suggestions(folded, tuple(self.index.parts))
+        own = {gpu.id for gpu in self.user.values()}
+        near = _suggestions(folded, (*sorted(own), *self.index.parts))
         if near:
             return self._unknown(f"no known device is called so; near: {', '.join(near)}", near)
         if re.search(_OTHER_ACCELERATORS, folded):
@@ -201,11 +200,8 @@ class _Asked:
         return self._unknown("no known device is called so; describe it in a file of your own")
 
     def _unknown(self, reason: str, near: tuple[str, ...] = ()) -> UnknownGpu:
-        message = self._placed(f"{self.name!r}: {reason}")
+        message = f"{self.name!r}: {reason}"
         return UnknownGpu(message, name=self.name, key=self.key, suggestions=near)
-
-    def _placed(self, message: str) -> str:
-        return message if self.key is None else f"{self.key}: {message}"
 
 
 def _is_instance_key(field: str) -> bool:
@@ -227,7 +223,7 @@ def _suggestions(folded: str, ids: tuple[str, ...]) -> tuple[str, ...]:
     from difflib import get_close_matches
 
     known = sorted({word for part in ids for word in _model_words(part)})
-    near = {word for mine in asked for word in get_close_matches(mine, known, n=2, cutoff=0.75)}
+    near = {word for mine in asked for word in get_close_matches(mine, known, n=2, cutoff=0.8)}
     return tuple(part for part in ids if near & _model_words(part))[:4]
 
 

@@ -123,7 +123,7 @@ UNKNOWN = [
     # Whole words only.
     (None, "h1", ()),
     (None, "h100x", ("h100-nvl-94gb", "h100-pcie-80gb", "h100-sxm-80gb")),
-    (None, "L40S2", ("l40", "l40s")),
+    (None, "L40S2", ("l40s",)),
     # Other cards whose figures differ.
     (None, "NVIDIA H800 PCIe", ("h800-sxm-80gb",)),
     (None, "NVIDIA RTX 4000 SFF Ada Generation", ("rtx-4000-ada",)),
@@ -165,9 +165,7 @@ def test_messages_say_what_to_write() -> None:
     )
     with pytest.raises(UnknownGpu) as none:
         resolve_gpu("NVIDIA-L40-40GB", key=PRODUCT)
-    assert str(none.value) == (
-        "nvidia.com/gpu.product: 'NVIDIA-L40-40GB': no known device is called so; near: l40"
-    )
+    assert str(none.value) == ("'NVIDIA-L40-40GB': no known device is called so; near: l40")
 
 
 @pytest.mark.parametrize("name", ["ascend910b", "tpu-v4-podslice", "gaudi-for-text", "neuron"])
@@ -264,7 +262,8 @@ def test_slices_by_name(name: str, gpu_id: str) -> None:
 def test_slices_that_are_none(name: str, message: str) -> None:
     with pytest.raises(UnknownGpu, match=message) as caught:
         resolve_gpu(name, key=PRODUCT)
-    assert str(caught.value).startswith(f"{PRODUCT}: {name!r}: ")
+    assert str(caught.value).startswith(f"{name!r}: ")
+    assert caught.value.key == PRODUCT
 
 
 @pytest.mark.parametrize(
@@ -291,6 +290,12 @@ def test_parts_of_ones_own_come_first(tmp_path: Path) -> None:
     assert resolve_gpu("h100-sxm-80gb", user=own).id == "h100-sxm-80gb"
     with pytest.raises(AmbiguousGpu):
         resolve_gpu("h100")
+
+
+def test_parts_of_ones_own_are_suggested() -> None:
+    own = {"x9000": replace(load_gpu("l4"), id="x9000")}
+    with pytest.raises(UnknownGpu, match="near: x9000"):
+        resolve_gpu("x9000b", user=own)
 
 
 WORDS = st.sampled_from(
@@ -321,7 +326,7 @@ def test_any_text_resolves_or_is_refused_by_name(
         gpu = resolve_gpu(name, key=key, memory_mib=memory_mib)
     except GpuNameError as refusal:
         assert refusal.name == name  # noqa: PT017
-        assert str(refusal).startswith(key or repr(name))  # noqa: PT017
+        assert str(refusal).startswith(repr(name)[:3])  # noqa: PT017
     else:
         assert gpu.id.split("-mig-")[0] in gpu_ids()
 
