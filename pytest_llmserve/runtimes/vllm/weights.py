@@ -312,9 +312,9 @@ def weights_source(settings: VllmSettings, model: ModelSpec, weights: WeightByte
         ("MLA copies", weights.absorbed),
     ):
         if size:
-            text += f" + {format_gib(size)} {label}"
+            text += f" + {format_gib(size)} GiB {label}"
     if weights.offloaded:
-        text += f" - {format_gib(weights.offloaded)} in host memory"
+        text += f" - {format_gib(weights.offloaded)} GiB in host memory"
     return text + _checkpoint_note(settings, model, weights)
 
 

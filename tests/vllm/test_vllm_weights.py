@@ -1,0 +1,131 @@
+"""Bytes of weights on a rank. Outside figures: parameters that vLLM 0.32.0 built for one rank."""
+
+from __future__ import annotations
+
+import pytest
+from planning import gpu, latent, llama_8b, model, settings
+
+from pytest_llmserve.models.spec import Group, Quantization, Shard, Weight
+from pytest_llmserve.runtimes.vllm.weights import (
+    UnknownDraftError,
+    rank_of,
+    weight_bytes,
+    weights_source,
+)
+from pytest_llmserve.units import GIB
+
+LLAMA = llama_8b()
+H100 = gpu()
+
+
+def total(spec=LLAMA, stage=0, **changed):
+    return weight_bytes(settings(**changed), spec, H100, stage).total
+
+
+def test_llama_8b():
+    assert total() == 16094077440
+
+
+def test_llama_8b_at_tp_16_keeps_one_kv_head_a_rank():
+    assert total(tensor_parallel_size=16) == 1071391232
+
+
+def test_lora_buffers_of_llama_8b():
+    # 4 adapters of rank 64 at TP 2: 1 041 498 112 B a rank (0.32.0).
+    loaded = weight_bytes(
+        settings(tensor_parallel_size=2, enable_lora=True, max_loras=4, max_lora_rank=64),
+        LLAMA,
+        H100,
+    )
+    assert loaded.lora == 1041498112
+    assert loaded.total == loaded.built + loaded.lora
+
+
+def test_online_fp8_halves_the_linear_layers_only():
+    loaded = weight_bytes(settings(quantization="fp8"), LLAMA, H100)
+    linear = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
+    saved = 16094077440 - loaded.built
+    # Some bytes of scales come back.
+    assert linear - 10000 < saved <= linear
+
+
+def test_offloaded_weights_are_not_on_the_gpu():
+    assert total(cpu_offload_gib=4.0) == 16094077440 - 4 * GIB
+    assert total(cpu_offload_gib=100.0) == 0
+
+
+def test_pipeline_stages_add_up_but_for_the_rotary_table():
+    stages = [total(stage=i, pipeline_parallel_size=2) for i in range(2)]
+    assert sum(stages) == 16094077440 + 131072 * 128 * 2
+
+
+def test_quantised_mla_keeps_an_absorbed_copy():
+    # DeepSeek-V3: 128 heads x 512 x (128 + 128) x 2 B a layer, at TP 8 an eighth.
+    kv_b = Weight(
+        name="self_attn.kv_b_proj",
+        group=Group.ATTENTION,
+        rows=128 * 256,
+        cols=512,
+        shard=Shard.COLUMN,
+    )
+    fp8 = Quantization(method="fp8", scheme="fp8_block", bits=8, block_shape=(128, 128))
+    plain = model([latent()] * 61, weights=(kv_b,))
+    quantised = model([latent()] * 61, weights=(kv_b,), quantization=fp8)
+    assert weight_bytes(settings(), plain, H100).absorbed == 0
+    assert weight_bytes(settings(), quantised, H100).absorbed == 61 * 33554432
+    eighth = weight_bytes(settings(tensor_parallel_size=8), quantised, H100).absorbed
+    assert eighth == 61 * 33554432 // 8
+
+
+def test_own_draft_layer_is_one_more_layer_and_its_projection():
+    loaded = weight_bytes(settings(speculative_method="mtp", num_speculative_tokens=3), LLAMA, H100)
+    layer = 2 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096 + 2 * 4096) + 16
+    assert loaded.draft == layer + 2 * (2 * 4096 * 4096 + 3 * 4096)
+
+
+def test_draft_without_weights():
+    assert total(speculative_method="ngram", num_speculative_tokens=3) == total()
+
+
+def test_draft_model_without_files_is_unknown():
+    with pytest.raises(UnknownDraftError, match="eagle3"):
+        total(speculative_method="eagle3", num_speculative_tokens=3)
+
+
+def test_experts_are_shared_by_all_data_parallel_ranks():
+    rank = rank_of(
+        settings(tensor_parallel_size=2, data_parallel_size=4, enable_expert_parallel=True),
+        LLAMA,
+        0,
+    )
+    assert rank.expert_ranks == 8
+    assert rank.has_expert_parallel
+
+
+def test_vision_copies_and_absence():
+    assert rank_of(settings(mm_encoder_tp_mode="data"), LLAMA, 0).is_vision_replicated
+    gemma = model([], model_type="gemma3")
+    assert not rank_of(settings(mm_encoder_tp_mode="data"), gemma, 0).is_vision_replicated
+    assert not rank_of(settings(language_model_only=True), LLAMA, 0).has_vision
+
+
+def test_stated_layer_partition():
+    stated = settings(pipeline_parallel_size=2, env={"VLLM_PP_LAYER_PARTITION": "12,20"})
+    assert rank_of(stated, LLAMA, 1).layers(LLAMA) == range(12, 32)
+
+
+def test_source_in_words():
+    def words(**changed):
+        stated = settings(**changed)
+        return weights_source(stated, LLAMA, weight_bytes(stated, LLAMA, H100))
+
+    assert words(tensor_parallel_size=2) == "8.03e9 params x 2 B / TP 2"
+    assert words(quantization="fp8") == "8.03e9 params, fp8_tensor"
+    assert words(cpu_offload_gib=4.0) == "8.03e9 params x 2 B - 4.00 GiB in host memory"
+
+
+def test_source_names_a_checkpoint_that_differs():
+    other = llama_8b()
+    object.__setattr__(other, "checkpoint_bytes", 20 * GIB)
+    loaded = weight_bytes(settings(), other, H100)
+    assert weights_source(settings(), other, loaded).endswith("(checkpoint: 20.00 GiB)")
