@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_llmserve.invariants import invariant, server_invariants
-from pytest_llmserve.policy import Budget, Facts, Policy, Slo, Workload
+from pytest_llmserve.invariants.phases import pays_off_from
+from pytest_llmserve.policy import Facts, Policy, Slo, Workload, parse_budget
 from pytest_llmserve.reporting.text import explain
 from pytest_llmserve.servers.server import Server, badness
 from pytest_llmserve.subject import Subject
-from pytest_llmserve.units import parse_bytes, parse_seconds
+from pytest_llmserve.units import parse_seconds
 from pytest_llmserve.verdict import Certainty, Verdict
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class LlmServe:
     ) -> None:
         """The server takes at most ``budget`` (``"76GiB"``, ``"90%"``) of each GPU (LLM104)."""
         __tracebackhide__ = True
-        facts = Facts(vram_budget=_budget(budget) if budget else None)
+        facts = Facts(vram_budget=parse_budget(budget) if budget else None)
         self._assert("vram-within-budget", target, given, facts)
 
     def assert_concurrency_at_least(
@@ -254,17 +255,17 @@ class LlmServe:
     def assert_kv_cache_pays_off(
         self, target: Server | str | ModelSpec | None = None, *, tokens: int, **given: Any
     ) -> None:
-        """Generating ``tokens`` tokens costs fewer operations with a KV cache than without."""
-        __tracebackhide__ = True
-        from pytest_llmserve.engine.memoization import kv_cache_pays_off_from
-        from pytest_llmserve.invariants.phases import costs_of
+        """At a context of ``tokens`` a step with KV cache has the lower roofline floor.
 
+        Without a cache each step runs all tokens again, with one it reads them back; see
+        :mod:`pytest_llmserve.engine.memoization`.
+        """
+        __tracebackhide__ = True
         for subject in self._server_of(target, given).subjects:
-            start = kv_cache_pays_off_from(costs_of(subject))
+            start = pays_off_from(subject)
             if start is None or tokens < start:
-                raise AssertionError(
-                    f"a KV cache does not pay off for {tokens:,} tokens: it does from {start}"
-                )
+                words = "at no length" if start is None else f"from {start:,} tokens on"
+                raise AssertionError(f"a KV cache does not pay at {tokens:,} tokens: {words}")
 
     def _assemble(self) -> Assembler:
         if self._assembler is None:
@@ -328,12 +329,6 @@ def _decoding(batch: int, context_tokens: int) -> Facts:
 
 def _seconds(value: float | str) -> float:
     return parse_seconds(value) if isinstance(value, str) else float(value)
-
-
-def _budget(text: str) -> Budget:
-    if text.rstrip().endswith("%"):
-        return Budget(text, share=float(text.rstrip()[:-1]) / 100)
-    return Budget(text, size_bytes=parse_bytes(text))
 
 
 _UNBOUND = LlmServe()

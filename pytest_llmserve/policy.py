@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_llmserve.units import UnitError, parse_bytes
 from pytest_llmserve.verdict import Certainty, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -30,6 +31,23 @@ class Budget:
             return self.size_bytes
         assert self.share is not None
         return math.floor(gpu_total_bytes * self.share)
+
+
+def parse_budget(text: str) -> Budget:
+    """A budget from ``76GiB`` or ``90%``.
+
+    Raises:
+        UnitError: it is no size, and no share above 0 % and up to 100 %.
+    """
+    if not text.rstrip().endswith("%"):
+        return Budget(text, size_bytes=parse_bytes(text))
+    try:
+        share = float(text.rstrip()[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise UnitError(f"{text!r}: a share of the GPU lies above 0% and not above 100%")
+    return Budget(text, share=share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,16 @@ from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from pytest_llmserve.invariants.names import NAMES, canonical_name
-from pytest_llmserve.policy import Budget, Facts, Policy, ServerRule, Slo, Workload
-from pytest_llmserve.units import parse_bytes, parse_seconds
+from pytest_llmserve.policy import (
+    Budget,
+    Facts,
+    Policy,
+    ServerRule,
+    Slo,
+    Workload,
+    parse_budget,
+)
+from pytest_llmserve.units import parse_seconds
 from pytest_llmserve.verdict import Certainty
 
 if TYPE_CHECKING:
@@ -24,14 +32,9 @@ class PolicyError(ValueError):
 
 
 def _budget(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("expected a size such as '76GiB' or a share of the GPU such as '90%'")
-    if match := re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", value):
-        share = float(match[1])
-        if not 0 < share <= 100:
-            raise ValueError("a share of the GPU lies above 0% and not above 100%")
-        return Budget(value, share=share / 100)
-    return Budget(value, size_bytes=parse_bytes(value))
+    if isinstance(value, str):
+        return parse_budget(value)
+    raise ValueError("expected a size such as '76GiB' or a share of the GPU such as '90%'")
 
 
 def _duration(value: object) -> object:
@@ -41,8 +44,10 @@ def _duration(value: object) -> object:
 
 
 def _version(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("expected a version in quotes, such as '0.19.1'")
     try:
-        return Version(value.removeprefix("v")) if isinstance(value, str) else None
+        return Version(value.removeprefix("v"))
     except InvalidVersion:
         raise ValueError("expected a version such as '0.19.1'") from None
 
@@ -171,10 +176,13 @@ def _valid_keys(loc: tuple[int | str, ...]) -> list[str]:
 
 def _line_of(text: str, loc: tuple[int | str, ...]) -> int | None:
     """The line of the key, found by its text: TOML readers give no positions."""
-    keys = [p for p in loc if isinstance(p, str)]
-    if not keys:
-        return None
-    key = re.escape(keys[-1])
+    for key in reversed([p for p in loc if isinstance(p, str)]):
+        if (line := _line_naming(text, re.escape(key))) is not None:
+            return line
+    return None
+
+
+def _line_naming(text: str, key: str) -> int | None:
     for pattern in (
         rf"\s*(?:[\w.\"'-]+\.)?[\"']?{key}[\"']?\s*=",
         rf".*\b{key}[\"']?\s*=",

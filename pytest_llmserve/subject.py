@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_llmserve.engine.costs import StepCosts
     from pytest_llmserve.policy import Facts
     from pytest_llmserve.runtimes.deployment import Deployment, Plan
     from pytest_llmserve.runtimes.vllm.deploy import VllmInputs
@@ -33,6 +34,11 @@ class Subject:
     def plan(self) -> Plan:
         """Where the memory of the fullest GPU goes."""
         return self.inputs.plan(self.deployment)
+
+    @cached_property
+    def costs(self) -> StepCosts:
+        """What one GPU reads and computes, in coefficients of batch and tokens."""
+        return self.inputs.costs(self.deployment)
 
     def changed(self, flags: Mapping[str, object], gpu_count: int | None = None) -> Subject:
         """The same server with other flags or another number of GPUs."""

@@ -2,63 +2,61 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_llmserve.engine.costs import step_costs
-from pytest_llmserve.engine.latency import compute_format, tpot_floor, ttft_floor
-from pytest_llmserve.engine.parallel import Rank
-from pytest_llmserve.models.quantization import scheme_of
+from pytest_llmserve.engine.latency import dense_peak_flops_per_s, tpot_floor, ttft_floor
+from pytest_llmserve.engine.memoization import kv_cache_pays_off_from
 
 if TYPE_CHECKING:
-    from pytest_llmserve.engine.costs import StepCosts
     from pytest_llmserve.engine.latency import Floor
+    from pytest_llmserve.hardware.spec import GpuSpec
     from pytest_llmserve.subject import Subject
 
 NO_FLOOR = "cannot tell: no source states this GPU's bandwidth or its peak for the model's dtype"
 
 
-def costs_of(subject: Subject) -> StepCosts:
-    """What one GPU of the server reads and computes, in coefficients of batch and tokens."""
-    deployment = subject.deployment
-    model, settings = deployment.model, deployment.settings
-    assert model is not None
-    return step_costs(
-        model,
-        Rank(tensor_parallel_size=settings.tensor_parallel_size.value),
-        partial(scheme_of, model.quantization) if model.quantization else None,
-        kv_cache_dtype=settings.kv_cache_dtype.value,
-    )
+def _gpu(subject: Subject) -> GpuSpec:
+    gpu = subject.deployment.gpu
+    assert gpu is not None, "asked only of servers whose GPU is known"
+    return gpu
 
 
 def decode_floor(subject: Subject, batch: int, context: int) -> Floor | None:
     """The floor of one decode step; ``None`` where the GPU's figures are unknown."""
     deployment = subject.deployment
-    assert deployment.model is not None
-    assert deployment.gpu is not None
-    drafted = getattr(deployment.settings, "num_speculative_tokens", None)
     return tpot_floor(
-        costs_of(subject),
-        deployment.gpu,
-        compute_format(deployment.model),
+        subject.costs,
+        _gpu(subject),
+        subject.inputs.compute_format(deployment),
         batch=batch,
         context=context,
-        tokens_per_step=1 + (drafted.value if drafted else 0),
+        tokens_per_step=subject.inputs.tokens_per_step(deployment),
     )
 
 
 def prefill_floor(subject: Subject, prompt_tokens: int) -> Floor | None:
     """The floor of one prompt's prefill; ``None`` where the GPU's figures are unknown."""
     deployment = subject.deployment
-    assert deployment.model is not None
-    assert deployment.gpu is not None
     return ttft_floor(
-        costs_of(subject),
-        deployment.gpu,
-        compute_format(deployment.model),
+        subject.costs,
+        _gpu(subject),
+        subject.inputs.compute_format(deployment),
         prompt_tokens=prompt_tokens,
         pipeline_parallel_size=deployment.settings.pipeline_parallel_size.value,
     )
+
+
+def pays_off_from(subject: Subject) -> int | None:
+    """Shortest context from which a step with KV cache has the lower floor; ``None``: at none.
+
+    Raises:
+        ValueError: the GPU's bandwidth or its peak for the model's dtype is not known.
+    """
+    gpu = _gpu(subject)
+    peak = dense_peak_flops_per_s(gpu, subject.inputs.compute_format(subject.deployment))
+    if peak is None or gpu.hbm_bytes_per_s is None:
+        raise ValueError(NO_FLOOR)
+    return kv_cache_pays_off_from(subject.costs, peak, gpu.hbm_bytes_per_s)
 
 
 def decode_batch(subject: Subject) -> int:

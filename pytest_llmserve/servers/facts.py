@@ -164,7 +164,7 @@ def _model_facts(deployment: Deployment) -> dict[str, Any] | None:
 
 
 def _roofline_facts(subject: Subject) -> dict[str, Any] | None:
-    """Floors of one decode step at batch 1 and of one prompt; ``None`` where a figure is unknown."""
+    """Floors of a decode step at batch 1 and of a prompt; ``None`` where a figure is unknown."""
     deployment = subject.deployment
     if deployment.model is None or deployment.gpu is None:
         return None

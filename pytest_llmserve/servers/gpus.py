@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.hardware.errors import AmbiguousGpu, UnknownGpu
 from pytest_llmserve.hardware.names import resolve_gpu, resolve_mig
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pytest_llmserve.manifests.launch import GpuLabel, Launch
     from pytest_llmserve.policy import Facts, Policy
     from pytest_llmserve.verdict import Location
+
+
+_MEMORY_LABELS: Final = ("karpenter.k8s.aws/instance-gpu-memory", "nvidia.com/gpu.memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,12 @@ def _from_labels(
     """What the labels say; the most specific label decides, disagreeing ones are a problem."""
     best: tuple[GpuChoice, ...] = ()
     problem: Problem | None = None
+    memory_mib = _memory_mib(launch)
     for label in launch.gpu.labels:
+        if label.key in _MEMORY_LABELS:
+            continue
         try:
-            choices = _from_label(label, facts, user)
+            choices = _from_label(label, facts, user, memory_mib)
         except (AmbiguousGpu, UnknownGpu) as error:
             problem = problem or Problem(
                 ProblemKind.UNKNOWN, f"{label.key}: {error}", label.location, key="gpu"
@@ -87,16 +93,27 @@ def _from_labels(
     return best, problem
 
 
+def _memory_mib(launch: Launch) -> int | None:
+    """The memory that a label states, which tells parts of one name apart."""
+    for label in launch.gpu.labels:
+        if label.key in _MEMORY_LABELS and len(label.alternatives) == 1:
+            text = label.alternatives[0]
+            return int(text) if text.isdecimal() else None
+    return None
+
+
 def _from_label(
-    label: GpuLabel, facts: Facts, user: Mapping[str, GpuSpec]
+    label: GpuLabel, facts: Facts, user: Mapping[str, GpuSpec], memory_mib: int | None
 ) -> tuple[GpuChoice, ...]:
     choices: dict[str, GpuChoice] = {}
     for text in label.alternatives:
         try:
-            spec = resolve_gpu(text, key=label.key, user=user)
+            spec = resolve_gpu(text, key=label.key, user=user, memory_mib=memory_mib)
         except AmbiguousGpu as error:
-            declared = facts.gpu and resolve_gpu(facts.gpu, user=user)
-            if not declared or declared.id not in error.candidates:
+            if facts.gpu is None:
+                raise
+            declared = resolve_gpu(facts.gpu, user=user)
+            if declared.id not in error.candidates:
                 raise
             spec = declared
         source = f"{label.key}={text}, line {label.location.line}"

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pytest_llmserve.engine.costs import step_costs
+from pytest_llmserve.models.schemes import scheme_of
 from pytest_llmserve.runtimes.deployment import Deployment, Setting
+from pytest_llmserve.runtimes.vllm.block_size import effective_kv_cache_dtype
 from pytest_llmserve.runtimes.vllm.plan import make_plan
 from pytest_llmserve.runtimes.vllm.refusals import refusals
 from pytest_llmserve.runtimes.vllm.resolve import resolve_settings
+from pytest_llmserve.runtimes.vllm.settings import VllmSettings
+from pytest_llmserve.runtimes.vllm.weights import DTYPE_BITS, rank_of, served_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from packaging.version import Version
 
+    from pytest_llmserve.engine.costs import StepCosts
     from pytest_llmserve.hardware.spec import GpuSpec
     from pytest_llmserve.manifests.launch import Launch
     from pytest_llmserve.models.spec import ModelSpec
     from pytest_llmserve.runtimes.deployment import Plan
     from pytest_llmserve.runtimes.vllm.args import ParsedArgs
-    from pytest_llmserve.runtimes.vllm.settings import VllmSettings
     from pytest_llmserve.verdict import Location, Problem
 
 
@@ -85,13 +91,44 @@ class VllmInputs:
 
     def plan(self, deployment: Deployment) -> Plan:
         """What vLLM would do with the GPU's memory."""
-        settings = deployment.settings
         return make_plan(
-            settings,  # type: ignore[arg-type]  # made by settings() above
+            self._vllm(deployment),
             version=self.version.value,
             model=self.model,
             gpu=self.gpu,
         )
+
+    def costs(self, deployment: Deployment) -> StepCosts:
+        """What one GPU reads and computes, in coefficients of batch and tokens."""
+        settings = self._vllm(deployment)
+        model = served_model(self._known_model(), settings)
+        return step_costs(
+            model,
+            rank_of(settings, model, 0),
+            partial(scheme_of, model.quantization) if model.quantization else None,
+            kv_cache_dtype=effective_kv_cache_dtype(settings, model, self.gpu),
+            model_dtype_bits=DTYPE_BITS[settings.dtype.value or model.dtype],
+        )
+
+    def compute_format(self, deployment: Deployment) -> str:
+        """The storage scheme or dtype that decides in which precision the GPU multiplies."""
+        settings = self._vllm(deployment)
+        model = served_model(self._known_model(), settings)
+        if model.quantization is not None:
+            return model.quantization.scheme
+        return settings.dtype.value or model.dtype
+
+    def tokens_per_step(self, deployment: Deployment) -> int:
+        """Most tokens that one decode step can yield: those drafted, and one."""
+        return 1 + self._vllm(deployment).num_speculative_tokens.value
+
+    def _vllm(self, deployment: Deployment) -> VllmSettings:
+        assert isinstance(deployment.settings, VllmSettings)  # made by settings() above
+        return deployment.settings
+
+    def _known_model(self) -> ModelSpec:
+        assert self.model is not None, "asked only of servers whose model is known"
+        return self.model
 
     def changed(self, flags: Mapping[str, object], gpu_count: int | None = None) -> VllmInputs:
         """The same server with some flags set and, if given, another number of GPUs."""

@@ -1,0 +1,67 @@
+"""Which room may import which: the data flows one way (ARCHITECTURE.md)."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "pytest_llmserve"
+
+MAY_IMPORT = {
+    "units": set(),
+    "verdict": {"units"},
+    "hardware": {"units"},
+    "models": {"units"},
+    "engine": {"units", "hardware", "models"},
+    "manifests": {"units", "verdict"},
+    "runtimes": {"units", "verdict", "hardware", "models", "engine", "manifests"},
+    "policy": {"units", "verdict"},
+    "subject": {"policy", "runtimes", "engine"},
+    "invariants": {"units", "verdict", "hardware", "engine", "runtimes", "subject", "policy"},
+    "reporting": {"units", "verdict", "runtimes", "__init__"},
+    "policy_file": {"units", "verdict", "policy", "invariants"},
+    "servers": {
+        "units", "verdict", "hardware", "models", "manifests", "runtimes", "policy", "subject",
+        "invariants",
+    },
+    "assertions": {
+        "units", "verdict", "hardware", "models", "manifests", "policy", "subject", "invariants",
+        "reporting", "servers",
+    },
+    "_pytest": {
+        "verdict", "manifests", "policy", "policy_file", "invariants", "reporting", "servers",
+    },
+    "plugin": {"verdict", "policy", "assertions", "_pytest"},
+    "__init__": {"verdict", "hardware", "models", "servers", "assertions"},
+}  # fmt: skip
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pytest_llmserve"):
+            parts = (node.module or "").split(".")
+            rooms |= {parts[1]} if len(parts) > 1 else {"__init__"}
+    return rooms
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_rooms_import_only_what_lies_before_them(path: Path) -> None:
+    room = room_of(path)
+    extra = imported_rooms(path) - MAY_IMPORT[room] - {room}
+    assert not extra, f"{room} may not import {sorted(extra)}"
+
+
+def test_pytest_is_imported_only_where_pytest_looks() -> None:
+    found = {
+        room_of(path)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and "pytest" in {a.name for a in node.names} | {getattr(node, "module", None)}
+    }
+    assert found == {"plugin", "_pytest"}
