@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmserve.invariants import server_invariants
-from pytest_llmserve.servers.facts import server_facts, verdict_facts
 from pytest_llmserve.reporting.text import explain, headline
+from pytest_llmserve.servers.facts import server_facts, verdict_facts
 from pytest_llmserve.verdict import Certainty, Outcome, ProblemKind, Verdict
 
 if TYPE_CHECKING:

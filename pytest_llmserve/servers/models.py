@@ -56,7 +56,7 @@ class ModelShelf:
         if facts.model is not None:
             ref = Setting(facts.model, "policy model")
         elif args.model is not None:
-            ref = Setting(str(args.model.value), args.model.raw, args.model.location)
+            ref = Setting(str(args.model.value), args.model.source, args.model.location)
         else:
             return None, None, _no_model(launch)
         try:
