@@ -312,3 +312,7 @@ def gpu(**changes: object) -> GpuSpec:
 
 def replaced(spec: ModelSpec, **changes: object) -> ModelSpec:
     return dataclasses.replace(spec, **changes)  # type: ignore[arg-type]
+
+
+def replaced_layer(layer: Layer, weights: tuple[Weight, ...]) -> Layer:
+    return dataclasses.replace(layer, weights=weights)
