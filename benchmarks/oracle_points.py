@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 from vllm_corpus import ORACLE_GPUS, Corpus, gpu_of, settings_of
 
-from pytest_llmserve.hardware.spec import GpuSpec
 from pytest_llmserve.models.spec import LatentCache, ModelSpec
-from pytest_llmserve.runtimes.vllm.kv_pool import RankPool
 from pytest_llmserve.runtimes.vllm.plan import stage_pools
-from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 from pytest_llmserve.runtimes.vllm.weights import weight_bytes
 from pytest_llmserve.units import GIB
+
+if TYPE_CHECKING:
+    from pytest_llmserve.hardware.spec import GpuSpec
+    from pytest_llmserve.runtimes.vllm.kv_pool import RankPool
+    from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 
 KINDS = {
     "FullAttentionSpec": "full",
@@ -134,11 +136,13 @@ def _compare_point(
     where = f"{point['config']} {point['gpu']} {' '.join(point['args'])}".strip()
     for name in ("max_model_len", "max_num_batched_tokens", "max_num_seqs"):
         ours = getattr(settings, name).value
-        scores[name].add(
-            is_equal=ours == point[name], where=f"{where}: {ours}, vLLM {point[name]}"
-        )
+        scores[name].add(is_equal=ours == point[name], where=f"{where}: {ours}, vLLM {point[name]}")
     try:
-        if "param_bytes_per_rank" in point:
+        unpadded = model.quantization is not None and model.quantization.scheme == "mxfp4"
+        if unpadded and point["vllm"] == "0.19.1":
+            # A server of 0.19.0 printed 13.64 GiB for gpt-oss-20b: padded, like the others.
+            report.left_out["0.19.1 pads MXFP4 experts after they are built"] += 1
+        elif "param_bytes_per_rank" in point:
             _compare_weights(scores["weights"], point, weight_bytes(settings, model, gpu), where)
         pools = stage_pools(settings, version=Version(point["vllm"]), model=model, gpu=gpu)
     except ValueError as error:
@@ -177,9 +181,7 @@ def _compare_pool(
         _compare_refusal(scores, row["error"], check.server_says, where)
         return
     scores["fits"].add(is_equal=check.fits, where=f"{where}: {check.server_says[:120]}")
-    groups = Counter(
-        (g.num_layers, g.kind, g.block_size, g.page_bytes) for g in pool.layout.groups
-    )
+    groups = Counter((g.num_layers, g.kind, g.block_size, g.page_bytes) for g in pool.layout.groups)
     theirs = Counter((g[0], KINDS.get(g[1], g[1]), g[2], g[3]) for g in row["groups"])
     scores["groups"].add(
         is_equal=groups == theirs, where=f"{where}: {dict(groups)}, vLLM {dict(theirs)}"
