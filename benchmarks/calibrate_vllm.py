@@ -1,7 +1,8 @@
 """Fits vLLM's measured terms to start-up logs.
 
-``python benchmarks/calibrate_vllm.py --corpus DIR`` prints, for each report, what it implies for the constants of ``runtimes/vllm/measured.py``, and
-the quantiles of each group. Nothing is written: a person looks and changes the table.
+``python benchmarks/calibrate_vllm.py --corpus DIR`` prints, for each report, what it implies for
+the constants of ``runtimes/vllm/measured.py``, and the quantiles of each group. Nothing is
+written: a person looks and changes the table.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from pytest_llmserve.models.spec import (
     LayerGroup,
     Quantization,
     Shard,
+    SharedCache,
     Weight,
 )
 from pytest_llmserve.units import GIB, format_gib
@@ -44,6 +45,7 @@ _ONLINE: Final = {
 # Four float32 scales of each attention layer (q, k, v, prob), and four bf16 ones with fp8 KV.
 _ATTENTION_SCALARS: Final = 16
 _ATTENTION_FP8_SCALARS: Final = 8
+_ATTENTION: Final = (KvCache, LatentCache, SharedCache)
 _FP8_METHODS: Final = ("fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8")
 # mm-encoder-tp-mode "data" is ignored by these.
 _ALWAYS_SHARDED_VISION: Final = ("gemma3", "gemma4")
@@ -220,8 +222,13 @@ def _built_bytes(model: ModelSpec, rank: Rank, bits: int, gpu: GpuSpec | None) -
         partial(scheme_of, quant),
         model_dtype_bits=bits,
         mxfp4_padding=Padding(intermediate=256, hidden=256) if is_amd else Padding(),
-        attention_layer_extra_bytes=scalars,
+        layer_extra_bytes=partial(_attention_scalars, scalars),
     ).total_bytes
+
+
+def _attention_scalars(scalars: int, layer: Layer) -> int:
+    has_attention = any(isinstance(cache, _ATTENTION) for cache in layer.caches)
+    return scalars if has_attention else 0
 
 
 def draft_layer(model: ModelSpec) -> Layer:
