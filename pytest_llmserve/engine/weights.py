@@ -34,6 +34,9 @@ FUSED: Final[Mapping[str, str]] = {
     "in_proj_z": "in_proj_qkvz",
 }
 _ATTENTION: Final = (KvCache, LatentCache, SharedCache)
+# Where whole experts are dealt out, each rank keeps an int32 for every expert of a layer: which of
+# its own it is, or none (vLLM 0.32, ``expert_map``).
+EXPERT_MAP_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,9 @@ def weight_bytes_on_rank(
             total.update(store.bytes_by_group(group.layer.weights, index))
         if any(isinstance(cache, _ATTENTION) for cache in group.layer.caches):
             total[Group.ATTENTION] += attention_layer_extra_bytes * len(indices)
+        if group.layer.experts is not None and rank.has_expert_parallel:
+            map_bytes = EXPERT_MAP_BYTES * group.layer.experts.num_experts
+            total[Group.ROUTER] += map_bytes * len(indices)
     outside = [w for w in spec.outside if _is_on_stage(spec, w, rank)]
     outside += spec.vision if rank.has_vision else ()
     total.update(store.bytes_by_group(outside))

@@ -6,7 +6,7 @@ import pytest
 from pytest_llmserve.engine.parallel import LocalShape, Rank, ShardingError
 from pytest_llmserve.engine.quantized import Padding, SchemeError, Stored, stored_bytes
 from pytest_llmserve.engine.weights import absorbed_mla_bytes_on_rank, weight_bytes_on_rank
-from pytest_llmserve.models.spec import Group, Quantization, Shard, Weight
+from pytest_llmserve.models.spec import Group, Quantization, RotaryTable, Shard, Weight
 
 
 def total(spec, rank=None, scheme_of=None, **more):
@@ -89,6 +89,16 @@ def test_experts_under_expert_parallelism():
     uneven = Rank(tensor_parallel_size=1, expert_ranks=3, has_expert_parallel=True)
     held = weight_bytes_on_rank(spec, uneven).bytes_by_group[Group.EXPERTS]
     assert held == experts * 3 // 8  # the fullest rank has 3 of 8
+
+
+def test_a_rank_knows_where_the_experts_are():
+    # vLLM 0.32.0, Mixtral-8x7B on 8 ranks with expert parallelism: 11,686,389,248 B, of which
+    # 32 x 8 int32 are the map of the experts
+    rank = Rank(tensor_parallel_size=8, has_expert_parallel=True)
+    spec = specs.replaced(
+        specs.mixtral_8x7b(), rotary_tables=(RotaryTable(rows=32_768, width=128),)
+    )
+    assert total(spec, rank, attention_layer_extra_bytes=16) == 11_686_389_248
 
 
 def test_a_size_that_does_not_divide():
