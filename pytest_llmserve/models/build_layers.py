@@ -110,6 +110,8 @@ def _head_norms(part: Attention, names: Names) -> Iterator[Weight]:
 
 def attention_caches(part: Attention) -> Iterator[Cache]:
     """Keys and values, or the work of reading another layer's."""
+    if part.is_cross:
+        return
     cache = KvCache(
         kind=part.kind,
         num_heads=part.num_heads,
@@ -173,7 +175,7 @@ def latent_caches(part: Latent) -> Iterator[Cache]:
             num_heads=part.num_heads,
             num_kv_heads=part.num_heads,
             head_dim=part.qk_nope_head_dim + part.qk_rope_head_dim,
-            v_head_dim=part.v_head_dim,
+            v_head_dim=part.qk_nope_head_dim + part.qk_rope_head_dim,
         )
     else:
         yield LatentCache(
@@ -182,6 +184,7 @@ def latent_caches(part: Latent) -> Iterator[Cache]:
             qk_rope_head_dim=part.qk_rope_head_dim,
             qk_nope_head_dim=part.qk_nope_head_dim,
             v_head_dim=part.v_head_dim,
+            max_attended_tokens=part.index_topk,
         )
     if part.index_head_dim is not None and not part.has_shared_indexer:
         yield IndexerCache(index_head_dim=part.index_head_dim)
@@ -242,7 +245,13 @@ def _router(part: Moe, hidden_size: int, names: Names) -> Iterator[Weight]:
     path, group, bits = names["router"], Group.ROUTER, part.router_dtype_bits
     yield Weight(name=path, group=group, rows=part.num_experts, cols=hidden_size, dtype_bits=bits)
     if part.has_router_bias:
-        yield vector(f"{path}.bias", group, part.num_experts)
+        yield Weight(
+            name=f"{path}.bias",
+            group=group,
+            rows=part.num_experts,
+            dtype_bits=bits,
+            is_matmul=False,
+        )
     if part.has_correction_bias:
         yield Weight(
             name=f"{path}.e_score_correction_bias",

@@ -45,8 +45,8 @@ def _conv_state(kernel: int, channels: int) -> StateTensor:
     return StateTensor(shape=(kernel - 1, channels), sharded_axis=1, role="conv")
 
 
-def _recurrent(*shape: int) -> StateTensor:
-    return StateTensor(shape=shape, sharded_axis=0, role="recurrent")
+def _recurrent(*shape: int, dtype_bits: int | None = None) -> StateTensor:
+    return StateTensor(shape=shape, sharded_axis=0, role="recurrent", dtype_bits=dtype_bits)
 
 
 def mamba2_weights(part: Mamba2, hidden_size: int, names: Names) -> Iterator[Weight]:
@@ -70,7 +70,9 @@ def mamba2_caches(part: Mamba2) -> Iterator[Cache]:
     """The last inputs of the convolution and a matrix per head."""
     channels = part.num_heads * part.head_dim + 2 * part.num_groups * part.state_size
     conv = _conv_state(part.conv_kernel, channels)
-    recurrent = _recurrent(part.num_heads, part.head_dim, part.state_size)
+    recurrent = _recurrent(
+        part.num_heads, part.head_dim, part.state_size, dtype_bits=part.state_dtype_bits
+    )
     yield StateCache(kind="mamba2", tensors=(conv, recurrent))
 
 
@@ -127,7 +129,12 @@ def gated_delta_caches(part: GatedDelta) -> Iterator[Cache]:
     channels = 2 * part.num_key_heads * part.key_head_dim
     channels += part.num_value_heads * part.value_head_dim
     conv = _conv_state(part.conv_kernel, channels)
-    recurrent = _recurrent(part.num_value_heads, part.value_head_dim, part.key_head_dim)
+    recurrent = _recurrent(
+        part.num_value_heads,
+        part.value_head_dim,
+        part.key_head_dim,
+        dtype_bits=part.state_dtype_bits,
+    )
     yield StateCache(kind="gdn", tensors=(conv, recurrent))
 
 
@@ -159,7 +166,8 @@ def kimi_delta_weights(part: KimiDelta, hidden_size: int, names: Names) -> Itera
 def kimi_delta_caches(part: KimiDelta) -> Iterator[Cache]:
     """The last inputs of three convolutions and a matrix per head."""
     conv = _conv_state(part.conv_kernel, 3 * part.num_heads * part.head_dim)
-    recurrent = _recurrent(part.num_heads, part.head_dim, part.head_dim)
+    # float32 whatever the model's dtype (vLLM 0.32)
+    recurrent = _recurrent(part.num_heads, part.head_dim, part.head_dim, dtype_bits=32)
     yield StateCache(kind="kda", tensors=(conv, recurrent))
 
 

@@ -12,14 +12,21 @@ from pytest_llmserve.models.errors import MISSING, UnsupportedModel
 from pytest_llmserve.models.families import load, read_decoder
 from pytest_llmserve.models.families.registry import FAMILIES, MODEL_TYPES, Family
 from pytest_llmserve.models.fields import Fields
-from pytest_llmserve.models.positions import read_limits, read_ropes, rotary_tables
+from pytest_llmserve.models.positions import (
+    Rope,
+    read_limits,
+    read_ropes,
+    rotary_tables,
+    with_local_rope,
+)
 from pytest_llmserve.models.quantization import read_quantization
 from pytest_llmserve.models.shape import Shape
+from pytest_llmserve.models.spec import ContextLimits
 
 if TYPE_CHECKING:
     from pytest_llmserve.models.families.common import Decoder
     from pytest_llmserve.models.families.vision import Tower
-    from pytest_llmserve.models.spec import ModelSpec
+    from pytest_llmserve.models.spec import ModelSpec, RotaryTable
 
 _HIDDEN: Final = ("hidden_size", "n_embd", "d_model", "n_embed")
 _LAYERS: Final = (
@@ -83,16 +90,8 @@ def read_shape(
     text, reader = _text_level(top, family, model_type)
     found = read_decoder(reader, text)
     tower = _tower(top, text, family)
-    limits = read_limits(text, ropes := read_ropes(text))
-    tables = ()
-    if found.rotary_dim is not None:
-        tables = rotary_tables(
-            limits,
-            ropes,
-            found.rotary_dim,
-            partial_rotary_factor=found.rotary_partial_factor,
-            dtype_bits=found.rotary_dtype_bits,
-        )
+    ropes = read_ropes(text)
+    limits = read_limits(text, ropes)
     beside = None
     if hf_quant_config is not None:
         beside = Fields(hf_quant_config, file=f"{source} (hf_quant_config.json)")
@@ -105,7 +104,7 @@ def read_shape(
         dtype=_dtype(top, text),
         is_tied=_is_tied(top, text, family, found),
         quantization=read_quantization(top, text, beside),
-        rotary_tables=tables,
+        rotary_tables=_tables(limits, ropes, found),
         has_vocab_on_every_stage=family.vocab == "everywhere",
         has_embedding_on_every_stage=family.vocab != "ends",
     )
@@ -151,6 +150,23 @@ def _text_level(top: Fields, family: Family, model_type: str) -> tuple[Fields, s
     return text, reader
 
 
+def _tables(
+    limits: ContextLimits, ropes: Mapping[str, Rope], found: Decoder
+) -> tuple[RotaryTable, ...]:
+    if found.rotary_dim is None:
+        return ()
+    if found.local_rope_theta is not None:
+        ropes = with_local_rope(ropes, found.local_rope_theta)
+    return rotary_tables(
+        limits,
+        ropes,
+        found.rotary_dim,
+        dims=dict(found.rotary_dims),
+        partial_rotary_factor=found.rotary_partial_factor,
+        dtype_bits=found.rotary_dtype_bits,
+    )
+
+
 def _tower(top: Fields, text: Fields, family: Family) -> Tower | None:
     if not family.tower:
         return None
@@ -183,8 +199,6 @@ def _dtype(top: Fields, text: Fields) -> str:
 
 
 def _shape(found: Decoder, tower: Tower | None) -> Shape:
-    from pytest_llmserve.models.spec import ContextLimits
-
     return Shape(
         architecture="",
         model_type="",

@@ -47,13 +47,17 @@ class Fields:
         return key in self.values
 
     def value(self, *keys: str) -> Any:  # noqa: ANN401  (the border: foreign JSON)
-        """The first key with a value that is not null, else the class default, else ``None``."""
-        for source in (self.values, self.defaults):
-            for key in keys:
-                found = source.get(key)
-                if found is not None:
-                    return found
-        return None
+        """The first key with a value, else the class default, else ``None``.
+
+        A null in the file stands: the class default is for absent keys only.
+        """
+        for key in keys:
+            found = self.values.get(key)
+            if found is not None:
+                return found
+        if any(key in self.values for key in keys):
+            return None
+        return next((self.defaults[key] for key in keys if key in self.defaults), None)
 
     def size(self, *keys: str, default: int | None = None) -> int:
         """A positive integer; without a value, ``default``.

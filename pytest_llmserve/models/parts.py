@@ -35,6 +35,8 @@ class Attention:
     sparse_index_dim: int | None = None
     """MiniMax-M3: a sparse layer has index queries and keys of this width besides."""
     sparse_index_heads: int | None = None
+    is_cross: bool = False
+    """Keys and values come from images: no cache of text (Llama 3.2 Vision)."""
     input_size: int | None = None
     """Inputs of q, k and v where it is not the hidden size (EAGLE-3: twice)."""
 
@@ -55,6 +57,8 @@ class Latent:
     """Cached as plain keys and values of all heads (MiniCPM3)."""
     index_num_heads: int | None = None
     index_head_dim: int | None = None
+    index_topk: int | None = None
+    """Tokens that the indexer lets a query read."""
     has_shared_indexer: bool = False
     """The layer takes its selection from another layer's indexer (GLM-5.2): no indexer weights."""
 
@@ -115,6 +119,8 @@ class Mamba2:
     has_conv_bias: bool = True
     has_bias: bool = False
     has_gate_norm: bool = True
+    state_dtype_bits: int | None = None
+    """What the config asks for the recurrent state, ``None`` where it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +134,7 @@ class GatedDelta:
     conv_kernel: int
     is_split: bool = False
     """qkv, z, b and a are four matrices in the checkpoint (Qwen3.5), not two (Qwen3-Next)."""
+    state_dtype_bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ LENGTH_KEYS: Final = (
     "seq_len",
 )
 _OTHER_NAMES: Final[Mapping[str, str]] = {"n_ctx": "n_positions"}
+_NO_DIMS: Final[Mapping[str, int]] = {}
 _INTERLEAVED_MROPE: Final = "mrope_interleaved"
 
 
@@ -36,6 +37,7 @@ class Rope:
     original_max_position_embeddings: int | None = None
     partial_rotary_factor: float | None = None
     is_interleaved_mrope: bool = False
+    theta: float | None = None
 
 
 def read_ropes(c: Fields) -> Mapping[str, Rope]:
@@ -64,7 +66,15 @@ def _rope(c: Fields, key: str, block: Mapping[str, Any]) -> Rope:
         original_max_position_embeddings=original,
         partial_rotary_factor=None if partial is None else inner.number("partial_rotary_factor"),
         is_interleaved_mrope=is_mrope and inner.flag(_INTERLEAVED_MROPE),
+        theta=inner.number("rope_theta") if inner.value("rope_theta") is not None else None,
     )
+
+
+def with_local_rope(ropes: Mapping[str, Rope], theta: float) -> Mapping[str, Rope]:
+    """The same with an unscaled rope for the layers that slide."""
+    if "" not in ropes:
+        return ropes
+    return {"full_attention": ropes[""], "sliding_attention": Rope(theta=theta)}
 
 
 def main_rope(ropes: Mapping[str, Rope]) -> Rope:
@@ -98,6 +108,7 @@ def rotary_tables(
     ropes: Mapping[str, Rope],
     head_dim: int,
     *,
+    dims: Mapping[str, int] = _NO_DIMS,
     partial_rotary_factor: float = 1.0,
     dtype_bits: int | None = None,
 ) -> tuple[RotaryTable, ...]:
@@ -107,9 +118,10 @@ def rotary_tables(
     if length is None:
         return ()
     tables: list[RotaryTable] = []
-    for rope in dict.fromkeys(ropes.values()):
+    for name, rope in {rope: (name, rope) for name, rope in ropes.items()}.values():
         part = rope.partial_rotary_factor
-        width = int(head_dim * (partial_rotary_factor if part is None else part))
+        dim = dims.get(name, head_dim)
+        width = int(dim * (partial_rotary_factor if part is None else part))
         if width:
             rows = _rows(rope, length, limits)
             tables.append(RotaryTable(rows=rows, width=width, dtype_bits=dtype_bits))

@@ -36,6 +36,10 @@ class Decoder:
     rotary_dim: int | None = None
     rotary_partial_factor: float = 1.0
     rotary_dtype_bits: int | None = None
+    rotary_dims: tuple[tuple[str, int], ...] = ()
+    """Widths of single layer types, where they differ from ``rotary_dim`` (Gemma 4)."""
+    local_rope_theta: float | None = None
+    """The base of the layers that slide, where they have a table of their own (Gemma 3)."""
     unsupported: tuple[str, ...] = ()
 
 

@@ -6,11 +6,14 @@ parameter counts the benchmark holds these against.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_llmserve.models.families.common import (
     Decoder,
     attention,
     decoder,
     head_dim,
+    hidden_size,
     layer_kinds,
     mlp,
     num_heads,
@@ -19,7 +22,8 @@ from pytest_llmserve.models.families.common import (
     with_window,
 )
 from pytest_llmserve.models.fields import Fields
-from pytest_llmserve.models.parts import Attention, Block, Mlp, Part
+from pytest_llmserve.models.parts import Attention, Block, Extra, Mlp, Part
+from pytest_llmserve.models.spec import Group, Weight
 
 
 def llama(c: Fields) -> Decoder:
@@ -80,11 +84,11 @@ def exaone4(c: Fields) -> Decoder:
     kinds = layer_kinds(c)
     window = c.optional_size("sliding_window")
     if kinds is None:
-        kinds = _pattern_kinds(c, window)
+        kinds = pattern_kinds(c, window)
     return _alternating(c, part, mlp(c), kinds, window)
 
 
-def _pattern_kinds(c: Fields, window: int | None) -> list[str]:
+def pattern_kinds(c: Fields, window: int | None) -> list[str]:
     """``sliding_window_pattern`` as a number (each n-th layer is full) or as ``LLLG``."""
     pattern = c.value("sliding_window_pattern")
     layers = c.num_layers()
@@ -232,6 +236,33 @@ def _with_qkv_bias(part: Attention) -> Attention:
         num_kv_heads=part.num_kv_heads,
         head_dim=part.head_dim,
         has_qkv_bias=True,
+    )
+
+
+def mllama(c: Fields) -> Decoder:
+    """Llama 3.2 Vision: some layers attend to images, behind two gates; eight more embeddings."""
+    part, dense = attention(c), mlp(c)
+    cross = replace(part, is_cross=True, qk_norm="head")
+    gates = Extra(shapes=(("cross_attn_attn_gate", 1, 1), ("cross_attn_mlp_gate", 1, 1)))
+    listed = c.items("cross_attention_layers")
+    at = set(range(3, c.num_layers(), 5) if listed is None else listed)
+
+    def block_of(index: int) -> Block:
+        return Block(parts=(cross, dense, gates) if index in at else (part, dense))
+
+    spare = Weight(
+        name="model.embed_tokens (image tokens)",
+        group=Group.EMBEDDING,
+        rows=8,
+        cols=hidden_size(c),
+        is_matmul=False,
+    )
+    return decoder(
+        c,
+        stack(c, block_of),
+        extra=(spare,),
+        rotary_dim=part.head_dim,
+        unsupported=("keys and values of images in the cross-attention layers",),
     )
 
 

@@ -63,6 +63,136 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "OrionForCausalLM": Family("llama:orion"),
     "QWenLMHeadModel": Family("llama:qwen1"),
     "MiniCPMForCausalLM": Family("llama:minicpm", "everywhere"),
+    # mixtures of experts
+    "MixtralForCausalLM": Family("moe:mixtral", "everywhere"),
+    "Qwen2MoeForCausalLM": Family("moe:qwen2_moe", "everywhere"),
+    "Qwen3MoeForCausalLM": Family("moe:qwen3_moe", "everywhere"),
+    "OlmoeForCausalLM": Family("moe:olmoe", "everywhere"),
+    "PhiMoEForCausalLM": Family("moe:phimoe", "everywhere"),
+    "PhimoeForCausalLM": Family("moe:phimoe", "everywhere"),
+    "GptOssForCausalLM": Family("moe:gpt_oss", "everywhere"),
+    "Ernie4_5_MoeForCausalLM": Family("moe:ernie_moe"),
+    "Ernie4_5_MoEForCausalLM": Family("moe:ernie_moe"),
+    "Glm4MoeForCausalLM": Family("moe:glm4_moe"),
+    "Dots1ForCausalLM": Family("moe:dots1"),
+    "DeepseekForCausalLM": Family("moe:deepseek_moe"),
+    "BailingMoeForCausalLM": Family("moe:bailing"),
+    "BailingMoeV2ForCausalLM": Family("moe:bailing"),
+    "MiniMaxM2ForCausalLM": Family("moe:minimax_m2"),
+    "MiniMaxM1ForCausalLM": Family("moe:minimax_m1"),
+    "MiniMaxText01ForCausalLM": Family("moe:minimax_m1"),
+    "GraniteMoeForCausalLM": Family("moe:granite_moe", "everywhere"),
+    "GraniteMoeSharedForCausalLM": Family("moe:granite_moe", "everywhere"),
+    "Llama4ForCausalLM": Family("moe:llama4"),
+    "HunYuanMoEV1ForCausalLM": Family("moe:hunyuan_moe"),
+    "MiMoV2FlashForCausalLM": Family("moe:mimo_v2"),
+    "ExaoneMoEForCausalLM": Family("moe:exaone_moe"),
+    "ExaoneMoeForCausalLM": Family("moe:exaone_moe"),
+    # latent attention
+    "DeepseekV2ForCausalLM": Family("latent:deepseek_v2"),
+    "DeepseekV3ForCausalLM": Family("latent:deepseek_v3"),
+    "DeepseekV32ForCausalLM": Family("latent:deepseek_v32"),
+    "GlmMoeDsaForCausalLM": Family("latent:deepseek_v32"),
+    "MiniCPM3ForCausalLM": Family("latent:minicpm3", "everywhere"),
+    # older ones
+    "GPT2LMHeadModel": Family("classic:gpt2", "everywhere"),
+    "GPTBigCodeForCausalLM": Family("classic:gpt_bigcode", "everywhere"),
+    "GPTJForCausalLM": Family("classic:gptj", "everywhere"),
+    "GPTNeoXForCausalLM": Family("classic:gpt_neox", "everywhere"),
+    "BloomForCausalLM": Family("classic:bloom", "everywhere"),
+    "OPTForCausalLM": Family("classic:opt", "everywhere"),
+    "MptForCausalLM": Family("classic:mpt", "everywhere"),
+    "MPTForCausalLM": Family("classic:mpt", "everywhere"),
+    "Starcoder2ForCausalLM": Family("classic:starcoder2", "everywhere"),
+    "FalconForCausalLM": Family("classic:falcon", "everywhere"),
+    "RWForCausalLM": Family("classic:falcon", "everywhere"),
+    "PhiForCausalLM": Family("classic:phi", "everywhere"),
+    "Phi3SmallForCausalLM": Family("classic:phi3_small", "everywhere"),
+    "StableLmForCausalLM": Family("classic:stablelm", "everywhere"),
+    "StableLMEpochForCausalLM": Family("classic:stablelm", "everywhere"),
+    "CohereForCausalLM": Family("classic:cohere", "everywhere"),
+    "Cohere2ForCausalLM": Family("classic:cohere2", "everywhere"),
+    "ChatGLMModel": Family("classic:chatglm", "everywhere"),
+    "ChatGLMForConditionalGeneration": Family("classic:chatglm", "everywhere"),
+    "GemmaForCausalLM": Family("gemma:gemma", "everywhere"),
+    "Gemma2ForCausalLM": Family("gemma:gemma2", "everywhere"),
+    "Gemma3ForCausalLM": Family("gemma:gemma3", "everywhere"),
+    # hybrids
+    "Qwen3NextForCausalLM": Family("hybrid:qwen3_next", "everywhere"),
+    "KimiLinearForCausalLM": Family("hybrid:kimi_linear"),
+    "NemotronHForCausalLM": Family("hybrid:nemotron_h", "everywhere"),
+    "GraniteMoeHybridForCausalLM": Family("hybrid:granite_hybrid", "everywhere"),
+    "FalconH1ForCausalLM": Family("hybrid:falcon_h1"),
+    "BambaForCausalLM": Family("hybrid:bamba", "everywhere"),
+    "JambaForCausalLM": Family("hybrid:jamba", "everywhere"),
+    "Mamba2ForCausalLM": Family("hybrid:mamba2", "everywhere"),
+    "MambaForCausalLM": Family("hybrid:mamba1", "everywhere"),
+    "FalconMambaForCausalLM": Family("hybrid:mamba1", "everywhere"),
+    "Lfm2ForCausalLM": Family("hybrid:lfm2", "embedding_everywhere"),
+    "Lfm2MoeForCausalLM": Family("hybrid:lfm2_moe", "embedding_everywhere"),
+    # with vision towers
+    "Gemma3ForConditionalGeneration": Family(
+        "gemma:gemma3", "everywhere", ("text_config",), "gemma3_text", "vision:gemma3"
+    ),
+    "Qwen2VLForConditionalGeneration": Family(
+        "llama:qwen2", "ends", ("text_config",), "qwen2_vl_text", "vision:qwen2_vl"
+    ),
+    "Qwen2_5_VLForConditionalGeneration": Family(
+        "llama:qwen2", "ends", ("text_config",), "qwen2_5_vl_text", "vision:qwen25_vl"
+    ),
+    "Qwen3VLForConditionalGeneration": Family(
+        "llama:qwen3", "ends", ("text_config",), "qwen3_vl_text", "vision:qwen3_vl"
+    ),
+    "Qwen3VLMoeForConditionalGeneration": Family(
+        "moe:qwen3_moe_fused",
+        "everywhere",
+        ("text_config",),
+        "qwen3_vl_moe_text",
+        "vision:qwen3_vl",
+    ),
+    "Qwen3_5ForConditionalGeneration": Family(
+        "hybrid:qwen3_5",
+        "embedding_everywhere",
+        ("text_config",),
+        "qwen3_5_text",
+        "vision:qwen3_5",
+    ),
+    "Qwen3_5MoeForConditionalGeneration": Family(
+        "hybrid:qwen3_5",
+        "embedding_everywhere",
+        ("text_config",),
+        "qwen3_5_moe_text",
+        "vision:qwen3_5",
+    ),
+    "Glm4vForConditionalGeneration": Family(
+        "llama:glm4", "ends", ("text_config",), "glm4v_text", "vision:glm4v"
+    ),
+    "Glm4vMoeForConditionalGeneration": Family(
+        "moe:glm4_moe", "ends", ("text_config",), "glm4v_moe_text", "vision:glm4v"
+    ),
+    "Llama4ForConditionalGeneration": Family(
+        "moe:llama4", "ends", ("text_config",), "llama4_text", "vision:llama4"
+    ),
+    "MllamaForConditionalGeneration": Family(
+        "llama:mllama", "ends", ("text_config",), "mllama_text_model", "vision:mllama"
+    ),
+    "LlavaForConditionalGeneration": Family("", "ends", ("text_config",), "llama", "vision:llava"),
+    "Mistral3ForConditionalGeneration": Family(
+        "", "ends", ("text_config",), "mistral", "vision:mistral3"
+    ),
+    "KimiK25ForConditionalGeneration": Family(
+        "latent:deepseek_v3", "ends", ("text_config",), "deepseek_v3", "vision:kimi_k25"
+    ),
+    "Lfm2VlForConditionalGeneration": Family(
+        "", "embedding_everywhere", ("text_config",), "lfm2", "vision:lfm2_vl"
+    ),
+    "MiniCPMV4_6ForConditionalGeneration": Family(
+        "hybrid:qwen3_5",
+        "embedding_everywhere",
+        ("text_config",),
+        "qwen3_5_text",
+        "vision:minicpmv4_6",
+    ),
 }
 # Where a file names no architecture, and for nested text configs.
 MODEL_TYPES: Final[Mapping[str, str]] = {
@@ -77,4 +207,21 @@ MODEL_TYPES: Final[Mapping[str, str]] = {
     "smollm3": "SmolLM3ForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
     "glm4": "Glm4ForCausalLM",
+    "lfm2": "Lfm2ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "opt": "OPTForCausalLM",
+    "bloom": "BloomForCausalLM",
+    "falcon": "FalconForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+    "phi": "PhiForCausalLM",
 }
