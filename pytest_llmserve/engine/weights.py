@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pytest_llmserve.engine.attention import dtype_bits
 from pytest_llmserve.engine.parallel import LocalShape, Rank, local_shape
 from pytest_llmserve.engine.quantized import Padding, Stored, block_scale_bytes, stored_bytes
-from pytest_llmserve.models.spec import Group, KvCache, LatentCache, SharedCache
+from pytest_llmserve.models.spec import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_llmserve.models.spec import ModelSpec, Weight
+    from pytest_llmserve.models.spec import Layer, ModelSpec, Weight
 
     SchemeOf: TypeAlias = Callable[[str], str | None]
     """Storage scheme of a module path (``model.layers.0.mlp.up_proj``); ``None``: unquantised."""
@@ -33,7 +33,6 @@ FUSED: Final[Mapping[str, str]] = {
     "in_proj_qkv": "in_proj_qkvz",
     "in_proj_z": "in_proj_qkvz",
 }
-_ATTENTION: Final = (KvCache, LatentCache, SharedCache)
 # Where whole experts are dealt out, each rank keeps an int32 for every expert of a layer: which of
 # its own it is, or none (vLLM 0.32, ``expert_map``).
 EXPERT_MAP_BYTES: Final = 4
@@ -59,7 +58,7 @@ def weight_bytes_on_rank(
     *,
     model_dtype_bits: int | None = None,
     mxfp4_padding: Padding | None = None,
-    attention_layer_extra_bytes: int = 0,
+    layer_extra_bytes: Callable[[Layer], int] | None = None,
 ) -> RankWeights:
     """Bytes of weights and buffers that a server holds on one rank after loading.
 
@@ -69,7 +68,8 @@ def weight_bytes_on_rank(
         scheme_of: storage scheme by module path; ``None``: nothing is quantised.
         model_dtype_bits: width of the serving dtype; ``None``: the checkpoint's.
         mxfp4_padding: how the runtime's kernels pad MXFP4 experts; ``None``: not at all.
-        attention_layer_extra_bytes: scalars that the runtime keeps for each attention layer.
+        layer_extra_bytes: what the runtime keeps for a layer besides its weights, such as the
+            scalars that scale attention; ``None``: nothing.
 
     Raises:
         ShardingError: a dimension that a parallel size does not divide.
@@ -84,8 +84,8 @@ def weight_bytes_on_rank(
         indices = [index for index in group.indices if index in stage]
         for index in indices:
             total.update(store.bytes_by_group(group.layer.weights, index))
-        if any(isinstance(cache, _ATTENTION) for cache in group.layer.caches):
-            total[Group.ATTENTION] += attention_layer_extra_bytes * len(indices)
+        if layer_extra_bytes is not None:
+            total[Group.OTHER] += layer_extra_bytes(group.layer) * len(indices)
         if group.layer.experts is not None and rank.has_expert_parallel:
             map_bytes = EXPERT_MAP_BYTES * group.layer.experts.num_experts
             total[Group.ROUTER] += map_bytes * len(indices)

@@ -17,9 +17,9 @@ def test_llama_31_8b_equals_vllm_to_the_byte():
     # vLLM 0.32.0, meta-device build on an H100: 16,094,077,440 B on one rank and, with -tp 16,
     # 1,071,391,232 B; 16 B of scale scalars stand in each attention layer.
     spec = specs.llama_31_8b()
-    assert total(spec, attention_layer_extra_bytes=16) == 16_094_077_440
+    assert total(spec, layer_extra_bytes=lambda _: 16) == 16_094_077_440
     rank = Rank(tensor_parallel_size=16)
-    assert total(spec, rank, attention_layer_extra_bytes=16) == 1_071_391_232
+    assert total(spec, rank, layer_extra_bytes=lambda _: 16) == 1_071_391_232
 
 
 def test_groups_of_a_rank():
@@ -98,7 +98,7 @@ def test_a_rank_knows_where_the_experts_are():
     spec = specs.replaced(
         specs.mixtral_8x7b(), rotary_tables=(RotaryTable(rows=32_768, width=128),)
     )
-    assert total(spec, rank, attention_layer_extra_bytes=16) == 11_686_389_248
+    assert total(spec, rank, layer_extra_bytes=lambda _: 16) == 11_686_389_248
 
 
 def test_a_size_that_does_not_divide():
