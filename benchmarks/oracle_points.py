@@ -143,7 +143,8 @@ def _compare_point(
             # A server of 0.19.0 printed 13.64 GiB for gpt-oss-20b: padded, like the others.
             report.left_out["0.19.1 pads MXFP4 experts after they are built"] += 1
         elif "param_bytes_per_rank" in point:
-            _compare_weights(scores["weights"], point, weight_bytes(settings, model, gpu), where)
+            ours = weight_bytes(settings, model, gpu, version=Version(point["vllm"])).built
+            _compare_weights(scores["weights"], point, ours, where)
         pools = stage_pools(settings, version=Version(point["vllm"]), model=model, gpu=gpu)
     except ValueError as error:
         scores["plan"].add(is_equal=False, where=f"{where}: {error}")
@@ -156,13 +157,13 @@ def _compare_point(
         _compare_pool(scores, row, pools[0], settings, where)
 
 
-def _compare_weights(score: Score, point: dict[str, Any], ours: Any, where: str) -> None:
+def _compare_weights(score: Score, point: dict[str, Any], ours: int, where: str) -> None:
     theirs = point["param_bytes_per_rank"]
-    error = (ours.built - theirs) / theirs if theirs else 0.0
+    error = (ours - theirs) / theirs if theirs else 0.0
     score.add(
-        is_equal=ours.built == theirs,
+        is_equal=ours == theirs,
         is_near=abs(error) <= 0.001,
-        where=f"{where}: {ours.built}, vLLM {theirs} ({error:+.2%})",
+        where=f"{where}: {ours}, vLLM {theirs} ({error:+.2%})",
     )
 
 

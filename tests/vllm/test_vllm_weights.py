@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from packaging.version import Version
 from planning import gpu, latent, llama_8b, model, settings
 
 from pytest_llmserve.models.spec import Group, Quantization, Shard, Weight
@@ -18,8 +19,12 @@ LLAMA = llama_8b()
 H100 = gpu()
 
 
+def on_rank(stated, spec=LLAMA, stage=0, card=H100, version="0.32.0"):
+    return weight_bytes(stated, spec, card, stage, version=Version(version))
+
+
 def total(spec=LLAMA, stage=0, **changed):
-    return weight_bytes(settings(**changed), spec, H100, stage).total
+    return on_rank(settings(**changed), spec, stage).total
 
 
 def test_llama_8b():
@@ -32,17 +37,15 @@ def test_llama_8b_at_tp_16_keeps_one_kv_head_a_rank():
 
 def test_lora_buffers_of_llama_8b():
     # 4 adapters of rank 64 at TP 2: 1 041 498 112 B a rank (0.32.0).
-    loaded = weight_bytes(
-        settings(tensor_parallel_size=2, enable_lora=True, max_loras=4, max_lora_rank=64),
-        LLAMA,
-        H100,
+    loaded = on_rank(
+        settings(tensor_parallel_size=2, enable_lora=True, max_loras=4, max_lora_rank=64)
     )
     assert loaded.lora == 1041498112
     assert loaded.total == loaded.built + loaded.lora
 
 
 def test_online_fp8_halves_the_linear_layers_only():
-    loaded = weight_bytes(settings(quantization="fp8"), LLAMA, H100)
+    loaded = on_rank(settings(quantization="fp8"))
     linear = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
     saved = 16094077440 - loaded.built
     # Some bytes of scales come back.
@@ -71,14 +74,14 @@ def test_quantised_mla_keeps_an_absorbed_copy():
     fp8 = Quantization(method="fp8", scheme="fp8_block", bits=8, block_shape=(128, 128))
     plain = model([latent()] * 61, weights=(kv_b,))
     quantised = model([latent()] * 61, weights=(kv_b,), quantization=fp8)
-    assert weight_bytes(settings(), plain, H100).absorbed == 0
-    assert weight_bytes(settings(), quantised, H100).absorbed == 61 * 33554432
-    eighth = weight_bytes(settings(tensor_parallel_size=8), quantised, H100).absorbed
+    assert on_rank(settings(), plain).absorbed == 0
+    assert on_rank(settings(), quantised).absorbed == 61 * 33554432
+    eighth = on_rank(settings(tensor_parallel_size=8), quantised).absorbed
     assert eighth == 61 * 33554432 // 8
 
 
 def test_own_draft_layer_is_one_more_layer_and_its_projection():
-    loaded = weight_bytes(settings(speculative_method="mtp", num_speculative_tokens=3), LLAMA, H100)
+    loaded = on_rank(settings(speculative_method="mtp", num_speculative_tokens=3))
     layer = 2 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096 + 2 * 4096) + 16
     assert loaded.draft == layer + 2 * (2 * 4096 * 4096 + 3 * 4096)
 
@@ -117,7 +120,7 @@ def test_stated_layer_partition():
 def test_source_in_words():
     def words(**changed):
         stated = settings(**changed)
-        return weights_source(stated, LLAMA, weight_bytes(stated, LLAMA, H100))
+        return weights_source(stated, LLAMA, on_rank(stated))
 
     assert words(tensor_parallel_size=2) == "8.03e9 params x 2 B / TP 2"
     assert words(quantization="fp8") == "8.03e9 params, fp8_tensor"
@@ -127,5 +130,28 @@ def test_source_in_words():
 def test_source_names_a_checkpoint_that_differs():
     other = llama_8b()
     object.__setattr__(other, "checkpoint_bytes", 20 * GIB)
-    loaded = weight_bytes(settings(), other, H100)
+    loaded = on_rank(settings(), other)
     assert weights_source(settings(), other, loaded).endswith("(checkpoint: 20.00 GiB)")
+
+
+def test_mxfp4_experts_are_padded_as_the_kernels_of_the_time_want():
+    # gpt-oss-20b's experts: 32 x (5760 x 2880 + 2880 x 2880) a layer, hidden and width 2880.
+    up = Weight(
+        name="mlp.experts.up_proj",
+        group=Group.EXPERTS,
+        rows=2880,
+        cols=2880,
+        shard=Shard.COLUMN,
+        copies=32,
+    )
+    mxfp4 = Quantization(
+        method="mxfp4", scheme="mxfp4", bits=4, group_size=32, is_experts_only=True
+    )
+    spec = model([()], weights=(up,), quantization=mxfp4)
+
+    def elements(**changed):
+        return on_rank(settings(), spec, **changed).built * 32 // 17
+
+    assert elements() == 32 * 2944 * 3072
+    assert elements(version="0.11.0") == 32 * 2880 * 3072
+    assert elements(version="0.11.0", card=gpu((10, 0))) == 32 * 2944 * 3072

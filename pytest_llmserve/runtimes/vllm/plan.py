@@ -155,7 +155,7 @@ def _ledger(
     utilization = settings.gpu_memory_utilization
     budget = total.scaled_up(Fraction(str(utilization.value)))
     rank = rank_of(settings, model, stage)
-    loaded = weight_bytes(settings, model, gpu, stage)
+    loaded = weight_bytes(settings, model, gpu, stage, version=version)
     weights = Interval.exact(loaded.total)
     activations = activation_bytes(settings, version, model, is_sampling_stage=rank.is_last_stage)
     non_torch = non_torch_bytes(settings, version)

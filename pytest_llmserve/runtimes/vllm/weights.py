@@ -26,6 +26,8 @@ from pytest_llmserve.models.spec import (
 from pytest_llmserve.units import GIB, format_gib
 
 if TYPE_CHECKING:
+    from packaging.version import Version
+
     from pytest_llmserve.hardware.spec import GpuSpec
     from pytest_llmserve.models.spec import Layer, ModelSpec
     from pytest_llmserve.runtimes.vllm.settings import VllmSettings
@@ -47,6 +49,12 @@ _ATTENTION_SCALARS: Final = 16
 _ATTENTION_FP8_SCALARS: Final = 8
 _ATTENTION: Final = (KvCache, LatentCache, SharedCache)
 _FP8_METHODS: Final = ("fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8")
+# MXFP4 experts on ROCM, and on Hopper while it took Triton's kernels: logs of 0.11 print 13.47 GiB
+# for gpt-oss-20b (0.14.1 and later build 13.70).
+_ROCM_PADDING: Final = Padding(intermediate=256, hidden=256)
+_TRITON_PADDING: Final = Padding(intermediate=64, hidden=256)
+_MARLIN_SINCE: Final = (0, 14)
+_HOPPER: Final = 90
 # mm-encoder-tp-mode "data" is ignored by these.
 _ALWAYS_SHARDED_VISION: Final = ("gemma3", "gemma4")
 # Classes with LoRA on embedding and lm_head.
@@ -144,7 +152,12 @@ _MAX_CACHED: Final = 256
 
 
 def weight_bytes(
-    settings: VllmSettings, model: ModelSpec, gpu: GpuSpec | None, stage: int = 0
+    settings: VllmSettings,
+    model: ModelSpec,
+    gpu: GpuSpec | None,
+    stage: int = 0,
+    *,
+    version: Version,
 ) -> WeightBytes:
     """Bytes of weights of one rank of a pipeline stage (the fullest one under expert parallelism).
 
@@ -154,6 +167,7 @@ def weight_bytes(
         UnknownDraftError: a draft model whose files were not given.
     """
     rank = rank_of(settings, model, stage)
+    padding = _mxfp4_padding(version, gpu)
     key = (
         id(model),
         rank,
@@ -163,20 +177,27 @@ def weight_bytes(
         settings.cpu_offload_gib.value,
         (settings.enable_lora.value, settings.max_loras.value, settings.max_lora_rank.value),
         settings.fully_sharded_loras,
-        gpu.vendor if gpu else None,
+        padding,
     )
     cached = _cache.get(key)
     if cached is not None and cached[0] is model:
         return cached[1]
     if len(_cache) >= _MAX_CACHED:
         _cache.clear()
-    computed = _weight_bytes(settings, model, gpu, rank)
+    computed = _weight_bytes(settings, model, rank, padding)
     _cache[key] = (model, computed)
     return computed
 
 
+def _mxfp4_padding(version: Version, gpu: GpuSpec | None) -> Padding:
+    if gpu is not None and gpu.vendor.lower() == "amd":
+        return _ROCM_PADDING
+    is_hopper = gpu is not None and gpu.capability == _HOPPER
+    return _TRITON_PADDING if is_hopper and version.release < _MARLIN_SINCE else Padding()
+
+
 def _weight_bytes(
-    settings: VllmSettings, model: ModelSpec, gpu: GpuSpec | None, rank: Rank
+    settings: VllmSettings, model: ModelSpec, rank: Rank, padding: Padding
 ) -> WeightBytes:
     if has_unknown_draft(settings):
         raise UnknownDraftError(
@@ -185,7 +206,7 @@ def _weight_bytes(
         )
     model = served_model(model, settings)
     bits = DTYPE_BITS[settings.dtype.value or model.dtype]
-    built = _built_bytes(model, rank, bits, gpu)
+    built = _built_bytes(model, rank, bits, padding)
     absorbed = 0
     if model.quantization is not None:
         schemes = partial(scheme_of, model.quantization)
@@ -196,7 +217,7 @@ def _weight_bytes(
             _draft_model(model),
             replace(rank, pipeline_parallel_size=1, pipeline_stage=0, layer_partition=None),
             bits,
-            gpu,
+            padding,
         )
     lora = _lora_bytes(settings, model, rank, bits) if settings.enable_lora.value else 0
     on_gpu = built + absorbed + draft
@@ -210,18 +231,17 @@ def _weight_bytes(
     )
 
 
-def _built_bytes(model: ModelSpec, rank: Rank, bits: int, gpu: GpuSpec | None) -> int:
+def _built_bytes(model: ModelSpec, rank: Rank, bits: int, padding: Padding) -> int:
     quant = model.quantization
     scalars = _ATTENTION_SCALARS
     if quant is not None and quant.method in _FP8_METHODS:
         scalars += _ATTENTION_FP8_SCALARS
-    is_amd = gpu is not None and gpu.vendor.lower() == "amd"
     return weight_bytes_on_rank(
         model,
         rank,
         partial(scheme_of, quant),
         model_dtype_bits=bits,
-        mxfp4_padding=Padding(intermediate=256, hidden=256) if is_amd else Padding(),
+        mxfp4_padding=padding,
         layer_extra_bytes=partial(_attention_scalars, scalars),
     ).total_bytes
 
