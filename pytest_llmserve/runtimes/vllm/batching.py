@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DP_TOKENS: Final = 256  # deepep_low_latency and nixl_ep, since 0.20
 _BATCHED_DP_BACKENDS: Final = frozenset({"deepep_low_latency", "nixl_ep"})
 # The largest item of models with bidirectional image attention (run on 0.32), since 0.22.
-_PREFIX_LM_ITEM_TOKENS: Final[Mapping[str, int]] = {
+PREFIX_LM_ITEM_TOKENS: Final[Mapping[str, int]] = {
     "Gemma3ForConditionalGeneration": 256,
     "Gemma4ForConditionalGeneration": 2496,
 }
@@ -102,7 +102,7 @@ def _fit(tokens: int, why: str, seqs: int, given: BatchInputs) -> tuple[int, str
     if length is not None and not given.has_chunked_prefill and length > tokens:
         tokens, why = length, "raised to max_model_len: chunked prefill is off"
     if given.model is not None and not given.is_text_only and at_least(given.version, "0.22"):
-        item = _PREFIX_LM_ITEM_TOKENS.get(given.model.architecture, 0)
+        item = PREFIX_LM_ITEM_TOKENS.get(given.model.architecture, 0)
         if item > tokens:
             tokens, why = item, "raised to the largest image of the model"
     is_capped = at_least(given.version, "0.11.1")

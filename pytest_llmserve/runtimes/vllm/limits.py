@@ -57,7 +57,7 @@ class Derived:
 
 
 def derive(model: ModelSpec, args: ParsedArgs, version: Version) -> Derived:
-    """vLLM's derivation, config overrides on the command line included."""
+    """The version's derivation, config overrides on the command line included."""
     limits = overridden(model.limits, args)
     key, length = _shortest(limits)
     window = _window(model)

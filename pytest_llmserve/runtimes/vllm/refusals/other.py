@@ -1,0 +1,192 @@
+"""Ranges, LoRA, speculation, connectors, and model classes that a version does not have."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_llmserve.runtimes.vllm.speculative import read_speculative
+from pytest_llmserve.runtimes.vllm.versions import at_least, release, short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_llmserve.runtimes.deployment import Refusal
+    from pytest_llmserve.runtimes.vllm.refusals.case import Case, Rule
+
+_RANKS: Final = (8, 16, 32, 64, 128, 256, 320, 512)
+_SPEC: Final = ("speculative_config", "spec_tokens", "spec_method", "spec_model")
+
+
+def _architecture(case: Case) -> Refusal | None:
+    model = case.model
+    span = _architectures().get(model.architecture) if model is not None else None
+    if model is None or span is None:
+        return None
+    since, until = span
+    name = model.architecture
+    if until is not None and case.version.release >= until:
+        last = ".".join(map(str, until))
+        return case.refuse(
+            "other",
+            f"vllm {short(case.version)} no longer has {name}: gone in {last}",
+            f"Model architecture {name} was supported in vLLM until",
+            expected=f"vllm older than {last}",
+        )
+    if case.version.release >= since:
+        return None
+    first = ".".join(map(str, since))
+    return case.refuse(
+        "other",
+        f"vllm {short(case.version)} does not have {name} yet: new in {first}",
+        f"Model architectures ['{name}'] are not supported for now.",
+        expected=f"vllm {first} or newer",
+        is_certain=False,  # the image's transformers may know the class
+    )
+
+
+@lru_cache(maxsize=1)
+def _architectures() -> Mapping[str, tuple[tuple[int, ...], tuple[int, ...] | None]]:
+    path = Path(__file__).parent.parent / "architectures.tsv"
+    spans = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            name, since, until = line.split("\t")
+            spans[name] = (
+                () if since == "-" else release(since),
+                None if until == "-" else release(until),
+            )
+    return spans
+
+
+def _utilization(case: Case) -> Refusal | None:
+    setting = case.settings.gpu_memory_utilization
+    if 0 < setting.value <= 1:
+        return None
+    says = "Input should be less than or equal to 1"
+    if not setting.value > 1:
+        says = "Input should be greater than 0"
+    return case.refuse(
+        "other",
+        f"{setting.value} is no share of the GPU's memory",
+        says,
+        expected="above 0 and at most 1",
+        at=("gpu_memory_utilization",),
+    )
+
+
+def _block_size(case: Case) -> Refusal | None:
+    block = case.value("block_size")
+    if not isinstance(block, int) or not at_least(case.version, "0.18"):
+        return None
+    if block > 0 and block % 16 == 0:
+        return None
+    return case.refuse(
+        "other",
+        f"{block} is no block size: the attention backends take multiples of 16",
+        "No valid attention backend found",
+        expected="16, or no --block-size",
+        at=("block_size",),
+    )
+
+
+def _mamba_block(case: Case) -> Refusal | None:
+    block = case.value("mamba_block_size")
+    if block is None or case.settings.enable_prefix_caching.value:
+        return None
+    return case.refuse(
+        "other",
+        f"{block} as --mamba-block-size without prefix caching",
+        "--mamba-block-size can only be set with --enable-prefix-caching",
+        expected="--enable-prefix-caching, or no --mamba-block-size",
+        at=("mamba_block_size",),
+    )
+
+
+def _lora(case: Case) -> Refusal | None:
+    settings = case.settings
+    if not settings.enable_lora.value:
+        return None
+    rank, count = settings.max_lora_rank.value, settings.max_loras.value
+    on_cpu = case.value("max_cpu_loras")
+    if not at_least(case.version, "0.11.1") and rank not in _RANKS:
+        says = f"max_lora_rank ({rank}) must be one of {_RANKS}."
+        headline = f"{rank} is no LoRA rank of vllm {short(case.version)}"
+        expected = f"one of {', '.join(map(str, _RANKS))}"
+        return case.refuse("other", headline, says, expected=expected, at=("max_lora_rank",))
+    if count < 1:
+        says = f"max_loras ({count}) must be >= 1."
+        headline = f"{count} LoRA adapters at once"
+        return case.refuse("other", headline, says, expected="1 or more", at=("max_loras",))
+    if isinstance(on_cpu, int) and on_cpu < count:
+        says = f"max_cpu_loras ({on_cpu}) must be >= max_loras ({count})."
+        headline = f"{on_cpu} adapters in host memory are fewer than {count} on the GPU"
+        expected = f"--max-cpu-loras {count} or more"
+        return case.refuse("other", headline, says, expected=expected, at=("max_cpu_loras",))
+    return None
+
+
+def _speculative_tokens(case: Case) -> Refusal | None:
+    spec = read_speculative(case.args)
+    if not spec.is_used:
+        return None
+    tokens, method = spec.config.get("num_speculative_tokens"), spec.method.value
+    if tokens is None:
+        if method in ("ngram", "eagle", "eagle3", "draft_model", "medusa"):
+            says = "num_speculative_tokens must be provided"
+            headline = f"no number of speculative tokens for {method}"
+            expected = '"num_speculative_tokens": N'
+            return case.refuse("other", headline, says, expected=expected, at=_SPEC)
+        return None
+    is_count = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0
+    if is_count:
+        return None
+    says = "Expected num_speculative_tokens to be greater than zero"
+    headline = f"{tokens} speculative tokens"
+    return case.refuse("other", headline, says, expected="1 or more", at=_SPEC)
+
+
+def _speculative_keys(case: Case) -> Refusal | None:
+    config = read_speculative(case.args).config
+    low, high = config.get("prompt_lookup_min"), config.get("prompt_lookup_max")
+    if isinstance(low, int) and isinstance(high, int) and low > high:
+        says = f"prompt_lookup_min={low} cannot be larger than prompt_lookup_max={high}."
+        headline = f"{low} as prompt_lookup_min, {high} as prompt_lookup_max"
+        return case.refuse("other", headline, says, expected=f"at most {high}", at=_SPEC)
+    if "tensor_parallel_size" in config:
+        says = "'tensor_parallel_size' is not a valid argument in the speculative_config."
+        headline = "`tensor_parallel_size` is no key of --speculative-config"
+        expected = "draft_tensor_parallel_size"
+        return case.refuse("other", headline, says, expected=expected, at=_SPEC)
+    draft = config.get("draft_tensor_parallel_size")
+    if isinstance(draft, int) and draft not in (1, case.tp):
+        says = f"speculative_draft_tensor_parallel_size={draft} cannot be other value than 1 or"
+        headline = f"{draft} tensor ranks for the draft, {case.tp} for the model"
+        return case.refuse("other", headline, says, expected=f"1 or {case.tp}", at=_SPEC)
+    return None
+
+
+def _connector(case: Case) -> Refusal | None:
+    config = case.value("kv_transfer_config")
+    if not isinstance(config, dict) or not config.get("kv_connector") or config.get("kv_role"):
+        return None
+    return case.refuse(
+        "other",
+        f"{config['kv_connector']} has no kv_role",
+        "Please specify kv_role when kv_connector is set",
+        expected='"kv_role": "kv_producer", "kv_consumer" or "kv_both"',
+        at=("kv_transfer_config",),
+    )
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _architecture,
+    _utilization,
+    _block_size,
+    _mamba_block,
+    _lora,
+    _speculative_tokens,
+    _speculative_keys,
+    _connector,
+)
