@@ -21,11 +21,16 @@ _KNOWN_TOKEN: Final = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a key, flag or variable of this name holds a secret (``HF_TOKEN``, ``--api-key``).
+    """Whether a key or variable of this name holds a secret (``HF_TOKEN``, ``AWS_ACCESS_KEY_ID``).
 
     ``max_num_batched_tokens``, ``tokenizer`` and ``ssl-keyfile`` do not.
     """
     return not _SECRET_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+
+
+def is_secret_flag(flag: str) -> bool:
+    """Whether a flag's value is a secret: ``--api-key``, and not ``--long-prefill-token-...``."""
+    return re.split(r"[^a-z]+", flag.lower())[-1] in _SECRET_WORDS
 
 
 def masked(name: str, value: str) -> str:
@@ -53,9 +58,11 @@ def masked_argv(texts: list[str]) -> list[str]:
     for text in texts:
         if text.startswith("-"):
             flag, equals, value = text.partition("=")
-            is_secret = is_secret_name(flag)
-            is_value = is_secret and not equals
-            result.append(f"{flag}={masked(flag, value)}" if equals else text)
+            is_value = is_secret_flag(flag) and not equals
+            if equals:
+                shown = masked(flag, value) if is_secret_flag(flag) else masked_text(value)
+                text = f"{flag}={shown}"
+            result.append(text)
         else:
-            result.append(MASK if is_value else masked_text(text))
+            result.append(masked("key", text) if is_value else masked_text(text))
     return result

@@ -26,6 +26,10 @@ class Follower(Protocol):
         """Follow another script in the same state."""
         ...
 
+    def file(self, path: str, state: State) -> SourceText | None:
+        """A file written by the script, mounted, or kept beside it."""
+        ...
+
     def assign(self, item: Assignment, state: State) -> None:
         """Carry out one assignment."""
         ...
@@ -98,8 +102,11 @@ def _eval(run: Follower, fields: list[Field], command: Simple, state: State) -> 
 
 def _source(run: Follower, fields: list[Field], command: Simple, state: State) -> list[State]:
     state.status = Status.ASSUMED
-    text = state.files.get(fields[1].text) if len(fields) > 1 else None
-    return [state] if text is None else run.script(text, state)
+    text = run.file(fields[1].text, state) if len(fields) > 1 else None
+    if text is None:
+        state.is_open = True
+        return [state]
+    return run.script(text, state)
 
 
 def _unset(run: Follower, fields: list[Field], command: Simple, state: State) -> list[State]:

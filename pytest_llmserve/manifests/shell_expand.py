@@ -25,22 +25,30 @@ if TYPE_CHECKING:
 _SHOWN = 60
 
 
-def expand(token: Token, state: State, source: SourceText) -> list[Field]:
-    """The fields of one word: none, one or several, as a shell would split it."""
-    expansion = _Expansion(state, source)
+def expand(token: Token, state: State, source: SourceText, *, is_test: bool = False) -> list[Field]:
+    """The fields of one word: none, one or several, as a shell would split it.
+
+    ``is_test``: the word decides something, so a default does not count where an unknown file
+    may have set the variable.
+    """
+    expansion = _Expansion(state, source, is_test=is_test)
     expansion.parts(token.parts)
     expansion.end_field()
     return expansion.fields
 
 
-def expand_value(token: Token, state: State, source: SourceText) -> SourceText:
+def expand_value(
+    token: Token, state: State, source: SourceText, *, is_test: bool = False
+) -> SourceText:
     """The word as the one value of an assignment: never split."""
-    return parts_value(token.parts, state, source)
+    return parts_value(token.parts, state, source, is_test=is_test)
 
 
-def parts_value(parts: Sequence[Part], state: State, source: SourceText) -> SourceText:
+def parts_value(
+    parts: Sequence[Part], state: State, source: SourceText, *, is_test: bool = False
+) -> SourceText:
     """The parts as one value, never split."""
-    expansion = _Expansion(state, source, splits=False)
+    expansion = _Expansion(state, source, splits=False, is_test=is_test)
     expansion.parts(parts)
     expansion.end_field()
     if not expansion.fields:
@@ -49,7 +57,10 @@ def parts_value(parts: Sequence[Part], state: State, source: SourceText) -> Sour
 
 
 class _Expansion:
-    def __init__(self, state: State, source: SourceText, *, splits: bool = True) -> None:
+    def __init__(
+        self, state: State, source: SourceText, *, splits: bool = True, is_test: bool = False
+    ) -> None:
+        self.is_open = is_test and state.is_open
         self.state = state
         self.source = source
         self.splits = splits
@@ -142,7 +153,7 @@ class _Expansion:
                 self.value("", part.offset, quoted=True)
         elif value is not None and not (is_missing and operator[-1:] in ("-", "=", "?")):
             self.value(value, part.offset, quoted=quoted)
-        elif operator[-1:] in ("-", "="):
+        elif operator[-1:] in ("-", "=") and not self.is_open:
             self._default(part, quoted=quoted)
         else:
             self.unknown(part.raw, part.offset)

@@ -36,7 +36,7 @@ from pytest_llmserve.manifests.text import SourceText, is_unknown, join, unknown
 from pytest_llmserve.manifests.words import Field, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_llmserve.manifests.shell_parser import Block, Statement
     from pytest_llmserve.verdict import Location
@@ -54,7 +54,13 @@ class Script:
     ``ways`` are the distinct ends; ``traps`` the places of backslashes followed by a blank.
     """
 
-    def __init__(self, source: SourceText, state: State) -> None:
+    def __init__(
+        self,
+        source: SourceText,
+        state: State,
+        beside: Callable[[str], SourceText | None] = lambda _: None,
+    ) -> None:
+        self.beside = beside
         self.steps = 0
         self.depth = 0
         self.traps: list[Location] = []
@@ -198,7 +204,7 @@ class Script:
         return done + self._block(statement.orelse, undecided)
 
     def _case(self, statement: Case, state: State) -> list[State]:
-        subject = expand_value(statement.subject, state, self.source).text
+        subject = expand_value(statement.subject, state, self.source, is_test=True).text
         line = self.source.at(statement.start).line
         ways: list[State] = []
         for patterns, body in statement.clauses:
@@ -261,11 +267,16 @@ class Script:
             elif words and words[-1] in ("==", "=", "!="):
                 words.append(self._pattern(token, state))
             else:
-                words.append(expand_value(token, state, self.source).text)
+                words.append(expand_value(token, state, self.source, is_test=True).text)
         return words
 
     def _simple(self, command: Simple, state: State) -> list[State]:
-        fields = [f for word in command.words for f in expand(word, state, self.source)]
+        is_test = bool(command.words) and command.words[0].keyword in ("[", "test")
+        fields = [
+            item
+            for token in command.words
+            for item in expand(token, state, self.source, is_test=is_test)
+        ]
         if not fields:
             for item in command.assignments:
                 self.assign(item, state)
@@ -277,6 +288,10 @@ class Script:
             own[item.name] = masked(item.name, value)
         self._files(command, fields, state)
         return self._call(fields, own, command, state)
+
+    def file(self, path: str, state: State) -> SourceText | None:
+        """A file written by the script, mounted, or kept beside it."""
+        return state.files.get(path) or self.beside(path)
 
     def assign(self, item: Assignment, state: State) -> None:
         """Carry out ``NAME=value``; values of secret names are masked at once."""
@@ -291,7 +306,7 @@ class Script:
         state.set(item.name, masked(item.name, before_text + value))
 
     def _files(self, command: Simple, fields: Sequence[Field], state: State) -> None:
-        """``cat > f <<EOF``, ``tee f <<EOF`` and ``echo text > f`` write a file that we can read."""
+        """``cat > f <<EOF``, ``tee f <<EOF`` and ``echo text > f`` write a file we can read."""
         body: SourceText | None = None
         target: str | None = None
         for redirect in command.redirects:

@@ -56,6 +56,8 @@ class State:
     choices: tuple[int, ...] = ()
     status: Status = Status.TRUE
     is_done: bool = False
+    is_open: bool = False
+    """A file that is not known was sourced: it may have set any variable."""
     flow: str = ""
     """``break`` or ``continue`` while it looks for its loop."""
 
@@ -89,6 +91,7 @@ class State:
             tuple(sorted((name, text.text) for name, text in self.files.items())),
             tuple(tuple(f.text for f in item.fields) for item in self.found),
             self.is_done,
+            self.is_open,
             self.flow,
             self.status,
         )
