@@ -6,7 +6,7 @@ import pytest
 from packaging.version import Version
 from planning import gpu, latent, llama_8b, model, settings
 
-from pytest_llmserve.models.spec import Group, Quantization, Shard, Weight
+from pytest_llmserve.models.spec import Group, Quantization, RotaryTable, Shard, Weight
 from pytest_llmserve.runtimes.vllm.weights import (
     UnknownDraftError,
     rank_of,
@@ -155,3 +155,11 @@ def test_mxfp4_experts_are_padded_as_the_kernels_of_the_time_want():
     assert elements() == 32 * 2944 * 3072
     assert elements(version="0.11.0") == 32 * 2880 * 3072
     assert elements(version="0.11.0", card=gpu((10, 0))) == 32 * 2944 * 3072
+
+
+def test_interleaved_rope_had_four_tables_until_0_30():
+    # Qwen3.5-27B: 3 x 262144 x 64 x 2 B more in 0.30.0 than in 0.32.0, on every rank.
+    spec = model([()], model_type="qwen3_5", rotary_tables=(RotaryTable(rows=262144, width=64),))
+    table = 262144 * 64 * 2
+    assert on_rank(settings(), spec).built == table
+    assert on_rank(settings(), spec, version="0.30.0").built == 4 * table

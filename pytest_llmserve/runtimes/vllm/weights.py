@@ -55,6 +55,9 @@ _ROCM_PADDING: Final = Padding(intermediate=256, hidden=256)
 _TRITON_PADDING: Final = Padding(intermediate=64, hidden=256)
 _MARLIN_SINCE: Final = (0, 14)
 _HOPPER: Final = 90
+# Interleaved multimodal rope kept four tables' rows until 0.30 (run; 0.32 keeps one).
+_INTERLEAVED_MROPE: Final = ("qwen3_vl", "qwen3_5", "qwen3_omni")
+_ONE_MROPE_TABLE_SINCE: Final = (0, 31)
 # mm-encoder-tp-mode "data" is ignored by these.
 _ALWAYS_SHARDED_VISION: Final = ("gemma3", "gemma4")
 # Classes with LoRA on embedding and lm_head.
@@ -178,13 +181,14 @@ def weight_bytes(
         (settings.enable_lora.value, settings.max_loras.value, settings.max_lora_rank.value),
         settings.fully_sharded_loras,
         padding,
+        version.release < _ONE_MROPE_TABLE_SINCE,
     )
     cached = _cache.get(key)
     if cached is not None and cached[0] is model:
         return cached[1]
     if len(_cache) >= _MAX_CACHED:
         _cache.clear()
-    computed = _weight_bytes(settings, model, rank, padding)
+    computed = _weight_bytes(_with_rope_of(model, version), settings, rank, padding)
     _cache[key] = (model, computed)
     return computed
 
@@ -196,8 +200,17 @@ def _mxfp4_padding(version: Version, gpu: GpuSpec | None) -> Padding:
     return _TRITON_PADDING if is_hopper and version.release < _MARLIN_SINCE else Padding()
 
 
+def _with_rope_of(model: ModelSpec, version: Version) -> ModelSpec:
+    """The model with the rotary tables that this version keeps for it."""
+    is_longer = version.release < _ONE_MROPE_TABLE_SINCE
+    if not (is_longer and model.model_type.startswith(_INTERLEAVED_MROPE)):
+        return model
+    tables = tuple(replace(table, rows=4 * table.rows) for table in model.rotary_tables)
+    return replace(model, rotary_tables=tables)
+
+
 def _weight_bytes(
-    settings: VllmSettings, model: ModelSpec, rank: Rank, padding: Padding
+    model: ModelSpec, settings: VllmSettings, rank: Rank, padding: Padding
 ) -> WeightBytes:
     if has_unknown_draft(settings):
         raise UnknownDraftError(
