@@ -3,8 +3,8 @@
     python benchmarks/floors.py --corpus DIR
 
 Reads ``speed/speed.jsonl`` (measured speeds) and ``models/<org>--<name>/config.json`` of DIR, takes
-the 16-bit and fp8 records without speculation, prefix-cache hits, expert or data parallelism or doubt, and prints how far each
-kind of record is from its floor. Exits with 1 if a floor is beaten.
+the 16-bit and fp8 records without speculation, prefix-cache hits, expert or data parallelism or
+doubt, and prints how far each kind of record is from its floor. Exits with 1 if a floor is beaten.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def spec_of(corpus: Path, model: str, quant: str) -> ModelSpec | None:
 
 
 def step_s(record: dict[str, Any]) -> float | None:
-    measured = record["measured"]
+    measured: dict[str, float] = record["measured"]
     if "tpot_ms" in measured:
         return measured["tpot_ms"] / 1e3
     if "decode_tok_s_per_user" in measured:
@@ -98,7 +98,7 @@ def is_plain(record: dict[str, Any]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--corpus", type=Path, required=True)
     args = parser.parse_args()
     lines = (args.corpus / "speed" / "speed.jsonl").read_text(encoding="utf-8").splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from pytest_llmserve.hardware.spec import GpuSpec
 from pytest_llmserve.models.spec import (
@@ -253,7 +254,13 @@ def deepseek_v3_caches(*, has_indexer: bool = False) -> ModelSpec:
 
 def gemma_3_27b() -> ModelSpec:
     """62 layers: 10 full, 52 with a window of 1024 tokens; 16 KV heads of 128."""
-    shape = {"hidden": 5376, "heads": 32, "kv_heads": 16, "head_dim": 128, "intermediate": 21504}
+    shape: dict[str, Any] = {
+        "hidden": 5376,
+        "heads": 32,
+        "kv_heads": 16,
+        "head_dim": 128,
+        "intermediate": 21504,
+    }
     return model(
         "google/gemma-3-27b-it",
         [(heads_layer(**shape, window=1024), 52), (heads_layer(**shape), 10)],
@@ -288,9 +295,9 @@ def qwen3_next_caches() -> ModelSpec:
     )
 
 
-def gpu(**changes: object) -> GpuSpec:
+def gpu(**changes: Any) -> GpuSpec:
     """An H100 SXM: 3.35 TB/s, 989.4 TFLOP/s dense bf16, 1978.9 fp8 (NVIDIA's datasheet)."""
-    figures: dict[str, object] = {
+    figures: dict[str, Any] = {
         "id": "h100-sxm-80gb",
         "name": "NVIDIA H100 SXM5 80GB",
         "vendor": "NVIDIA",
@@ -307,11 +314,11 @@ def gpu(**changes: object) -> GpuSpec:
             "tf32": 494_700 * 10**9,
         },
     }
-    return GpuSpec(**(figures | changes))  # type: ignore[arg-type]
+    return GpuSpec(**(figures | changes))
 
 
-def replaced(spec: ModelSpec, **changes: object) -> ModelSpec:
-    return dataclasses.replace(spec, **changes)  # type: ignore[arg-type]
+def replaced(spec: ModelSpec, **changes: Any) -> ModelSpec:
+    return dataclasses.replace(spec, **changes)
 
 
 def replaced_layer(layer: Layer, weights: tuple[Weight, ...]) -> Layer:

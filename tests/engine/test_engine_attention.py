@@ -1,4 +1,10 @@
+# An array goes in and comes out, which the types (int or array) do not say; some calls are wrong on
+# purpose.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+# pyright: reportIndexIssue=false
 from __future__ import annotations
+
+from typing import Any
 
 import engine_specs as specs
 import numpy as np
@@ -168,7 +174,7 @@ def test_indexer_keys_beside_plain_heads_are_16_bit():
 
 
 def test_tokens_that_a_layer_keeps():
-    shape = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 64, "v_head_dim": 64}
+    shape: dict[str, Any] = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 64, "v_head_dim": 64}
     full = KvCache(kind="full", **shape)
     sliding = KvCache(kind="sliding", window=128, **shape)
     assert cached_tokens(full, 1_000) == 1_000

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pytest_llmserve.engine.parallel import (
@@ -13,12 +15,12 @@ from pytest_llmserve.engine.parallel import (
 from pytest_llmserve.models.spec import Group, Shard, Weight
 
 
-def weight(rows: int, cols: int, shard: Shard, **more: object) -> Weight:
+def weight(rows: int, cols: int, shard: Shard, **more: Any) -> Weight:
     group = more.pop("group", Group.MLP)
     return Weight(name="w", group=group, rows=rows, cols=cols, shard=shard, **more)
 
 
-def shape(of: Weight, **rank: object) -> tuple[int, int, int]:
+def shape(of: Weight, **rank: Any) -> tuple[int, int, int]:
     local = local_shape(of, Rank(**rank))
     return local.rows, local.cols, local.copies
 

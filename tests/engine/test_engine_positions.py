@@ -1,3 +1,7 @@
+# An array goes in and comes out, which the types (int or array) do not say; some calls are wrong on
+# purpose.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+# pyright: reportIndexIssue=false
 from __future__ import annotations
 
 import numpy as np

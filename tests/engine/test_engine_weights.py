@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import engine_specs as specs
 import pytest
 
@@ -106,9 +108,9 @@ def test_a_size_that_does_not_divide():
         total(specs.llama_31_8b(), Rank(tensor_parallel_size=3))
 
 
-def stored(scheme: str, rows: int, cols: int, **quantization: object) -> int:
+def stored(scheme: str, rows: int, cols: int, **quantization: Any) -> int:
     weight = specs.matrix("w", rows, cols, Shard.COLUMN)
-    fields = {"method": "test", "scheme": scheme, "bits": 8} | quantization
+    fields: dict[str, Any] = {"method": "test", "scheme": scheme, "bits": 8} | quantization
     spec = Quantization(**fields)
     part = Stored(weight=weight, shape=LocalShape(rows, cols, 1), scheme=scheme)
     return stored_bytes(part, spec)
