@@ -28,6 +28,15 @@ from pytest_llmserve.models.totals import (
     total_parameters,
 )
 
+# Where the library counts something else than engines hold. A row here is still printed.
+CONVENTIONS = {
+    ("FalconForCausalLM", "kv"): "the library caches each KV head once per query head",
+    ("MiniCPM3ForCausalLM", "kv"): "the library caches the latent, engines all heads",
+    ("Qwen2_5OmniForConditionalGeneration", "total"): "the library counts the talker too",
+    ("Qwen2_5OmniForConditionalGeneration", "active"): "the library counts the talker too",
+    ("MiniCPMV4_6ForConditionalGeneration", "text"): "the library's group 'vision' lacks a merger",
+}
+
 
 def load(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
@@ -78,6 +87,11 @@ def compare(folder: Path) -> dict[str, Any]:
         fixed = kv.get("fixed_elements") or 0
         checks["state"] = (engine_state + conv_rows(spec), fixed)
     wrong = {name: pair for name, pair in checks.items() if pair[0] != pair[1]}
+    named = {name: pair for name, pair in wrong.items() if (spec.architecture, name) in CONVENTIONS}
+    row["by_convention"] = {
+        name: [*pair, CONVENTIONS[spec.architecture, name]] for name, pair in named.items()
+    }
+    wrong = {name: pair for name, pair in wrong.items() if name not in named}
     row["state"] = "different" if wrong else "equal"
     row["wrong"] = wrong
     if "total" in wrong:
@@ -107,6 +121,8 @@ def main() -> int:
                 print(f"    ours   {row['ours']}\n    theirs {row['theirs']}")
         elif row["state"] in {"bad config", "not understood"}:
             print(f"{row['state']}  {row['why']}")
+        for name, (ours, theirs, reason) in row.get("by_convention", {}).items():
+            print(f"convention {row['model']}: {name} {ours} against {theirs}: {reason}")
         for part in row.get("unsupported", ()):
             print(f"in part    {row['model']}: {part}")
     print(f"{len(rows)} models in {cpu_s:.2f} s CPU: {dict(states)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_llmserve.models import build_layers as layers
 from pytest_llmserve.models import build_state as state
@@ -22,7 +22,6 @@ from pytest_llmserve.models.parts import (
     Moe,
     ShortConv,
 )
-from pytest_llmserve.models.shape import Shape
 from pytest_llmserve.models.spec import (
     Cache,
     Experts,
@@ -33,6 +32,9 @@ from pytest_llmserve.models.spec import (
     Shard,
     Weight,
 )
+
+if TYPE_CHECKING:
+    from pytest_llmserve.models.shape import Shape
 
 Names = Mapping[str, str]
 _WEIGHTS: Final[Mapping[type, Callable[[Any, int, Names], Iterator[Weight]]]] = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from pytest_llmserve.models.parts import Attention, Extra, Latent, Mlp, Moe
 from pytest_llmserve.models.spec import (
     Cache,
     Group,
@@ -15,6 +15,9 @@ from pytest_llmserve.models.spec import (
     SharedCache,
     Weight,
 )
+
+if TYPE_CHECKING:
+    from pytest_llmserve.models.parts import Attention, Extra, Latent, Mlp, Moe
 
 Names = Mapping[str, str]
 
@@ -119,6 +122,7 @@ def attention_caches(part: Attention) -> Iterator[Cache]:
         head_dim=part.head_dim,
         v_head_dim=part.v_head_dim or part.head_dim,
         window=part.window,
+        max_attended_tokens=part.sparse_topk_tokens,
     )
     yield SharedCache(attention=cache) if part.reads_shared_cache else cache
     if part.sparse_index_dim is not None:

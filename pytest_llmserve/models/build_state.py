@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from pytest_llmserve.models.build_layers import linear, vector
-from pytest_llmserve.models.parts import (
-    GatedDelta,
-    KimiDelta,
-    Lightning,
-    Mamba1,
-    Mamba2,
-    ShortConv,
-)
 from pytest_llmserve.models.spec import Cache, Group, Shard, StateCache, StateTensor, Weight
+
+if TYPE_CHECKING:
+    from pytest_llmserve.models.parts import (
+        GatedDelta,
+        KimiDelta,
+        Lightning,
+        Mamba1,
+        Mamba2,
+        ShortConv,
+    )
 
 Names = Mapping[str, str]
 _STATE = Group.STATE

@@ -7,14 +7,17 @@ repositories have the same one. A lookup reads one file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_llmserve.models.build import build
 from pytest_llmserve.models.catalogue_file import load_shape
-from pytest_llmserve.models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_llmserve.models.spec import ModelSpec
 
 DATA: Final = Path(__file__).with_name("data")
 _ALIASES: Final = "aliases.json"

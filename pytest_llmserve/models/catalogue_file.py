@@ -82,11 +82,11 @@ def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _tuple(value) for key, value in entry.items()}
 
 
-def _tuple(value: Any) -> Any:  # noqa: ANN401  (JSON)
+def _tuple(value: Any) -> Any:
     return tuple(_tuple(item) for item in value) if isinstance(value, list) else value
 
 
-def _plain(item: Any, skip: tuple[str, ...] = ()) -> dict[str, Any]:  # noqa: ANN401  (dataclass)
+def _plain(item: Any, skip: tuple[str, ...] = ()) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for field in fields(item):
         value = getattr(item, field.name)
@@ -98,7 +98,7 @@ def _plain(item: Any, skip: tuple[str, ...] = ()) -> dict[str, Any]:  # noqa: AN
     return out
 
 
-def _jsonable(value: Any) -> Any:  # noqa: ANN401  (JSON)
+def _jsonable(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_jsonable(item) for item in value]
     if isinstance(value, Mapping):

@@ -7,10 +7,12 @@ the field defaults of the config classes of transformers 5.24.0, only those that
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _FILE: Final = Path(__file__).with_name("class_defaults.json")
 

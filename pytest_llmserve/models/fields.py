@@ -46,7 +46,7 @@ class Fields:
         """Whether the file itself has the key, null or not."""
         return key in self.values
 
-    def value(self, *keys: str) -> Any:  # noqa: ANN401  (the border: foreign JSON)
+    def value(self, *keys: str) -> Any:
         """The first key with a value, else the class default, else ``None``.
 
         A null in the file stands: the class default is for absent keys only.

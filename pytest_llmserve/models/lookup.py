@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_llmserve.models.errors import BadConfig, ModelNotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from pytest_llmserve.models.spec import ModelSpec
 
 _MAX_CONFIG_BYTES: Final = 64 * 1024 * 1024
@@ -157,22 +159,22 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 def _download(name: str) -> Path:
     try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError
+        hub = import_module("huggingface_hub")
+        missing = import_module("huggingface_hub.errors").EntryNotFoundError
     except ImportError:
         raise ModelNotFound(
             f"{name}: asking the hub needs the extra: pip install 'pytest-llmserve[hub]'"
         ) from None
     try:
-        path = Path(hf_hub_download(name, "config.json"))
-    except Exception as error:  # noqa: BLE001  (network, permissions: one clear error)
+        path = Path(hub.hf_hub_download(name, "config.json"))
+    except Exception as error:  # network, permissions, no such repository: one clear error
         raise ModelNotFound(f"{name}: the hub gave no config.json: {error}") from None
     for extra in ("hf_quant_config.json", "model.safetensors.index.json"):
         try:
-            hf_hub_download(name, extra)
-        except EntryNotFoundError:
+            hub.hf_hub_download(name, extra)
+        except missing:
             continue
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             raise ModelNotFound(f"{name}: the hub gave no {extra}: {error}") from None
     return path
 

@@ -8,8 +8,10 @@ stands for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _LLAMA: Final[Mapping[str, str]] = {
     "embedding": "model.embed_tokens",
@@ -95,6 +97,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "qwen2_moe": {"shared": "mlp.shared_expert"},
     "fused_experts": {**_fused_experts("mlp.experts"), "shared": "mlp.shared_expert"},
     "mixtral": _MIXTRAL_EXPERTS,
+    "minimax_m3": {**_MIXTRAL_EXPERTS, "shared": "block_sparse_moe.shared_experts"},
     "minimax_m1": {**_MIXTRAL_EXPERTS, "state": "self_attn"},
     "phi3": {
         **_fused_qkv("self_attn.qkv_proj", "self_attn.o_proj"),

@@ -35,6 +35,8 @@ class Attention:
     sparse_index_dim: int | None = None
     """MiniMax-M3: a sparse layer has index queries and keys of this width besides."""
     sparse_index_heads: int | None = None
+    sparse_topk_tokens: int | None = None
+    """Tokens that the index lets a query read at most."""
     is_cross: bool = False
     """Keys and values come from images: no cache of text (Llama 3.2 Vision)."""
     input_size: int | None = None

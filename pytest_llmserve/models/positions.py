@@ -5,7 +5,7 @@ Rows of a table per rope type as vLLM 0.32 allocates them (design notes, section
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 

@@ -6,6 +6,7 @@ Which spelling counts follows what vLLM 0.32 builds: ``hf_quant_config.json`` on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -100,11 +101,20 @@ def _ignore(c: Fields) -> tuple[str, ...]:
     for key in _IGNORE_KEYS:
         found = c.items(key)
         if found:
-            for name in found:
-                if not isinstance(name, str):
-                    raise c.bad(key, name, "a list of module names")
-            return tuple(found)
+            return tuple(_checked(c, key, name) for name in found)
     return ()
+
+
+def _checked(c: Fields, key: str, name: object) -> str:
+    """A module name; a ``re:`` one has to be a regular expression."""
+    if not isinstance(name, str):
+        raise c.bad(key, name, "a list of module names")
+    if name.startswith("re:"):
+        try:
+            re.compile(name[3:])
+        except re.error as error:
+            raise c.bad(key, name, f"a regular expression ({error})") from None
+    return name
 
 
 def _fp8(c: Fields, method: str) -> Quantization:
@@ -154,7 +164,7 @@ def _dynamic_rules(c: Fields) -> tuple[str, ...]:
     out: list[str] = []
     for pattern, change in rules.items():
         if pattern.startswith("-:"):
-            out.append(f"re:{pattern[2:]}")
+            out.append(_checked(c, "dynamic", f"re:{pattern[2:]}"))
         elif isinstance(change, Mapping) and change.get("bits", c.value("bits")) != c.value("bits"):
             raise c.bad(f"dynamic.{pattern}", change, "one bit width for the whole checkpoint")
     return tuple(out)
@@ -162,10 +172,9 @@ def _dynamic_rules(c: Fields) -> tuple[str, ...]:
 
 def _bitsandbytes(c: Fields, method: str) -> Quantization:
     is_4bit = c.flag("load_in_4bit", "_load_in_4bit")
-    kind = c.text("bnb_4bit_quant_type") or "fp4"
     scheme: Scheme = "nf4" if is_4bit else "int8"
     return Quantization(
-        method=method if kind else method,
+        method=method,
         scheme=scheme,
         bits=4 if is_4bit else 8,
         group_size=64 if is_4bit else None,
@@ -306,8 +315,8 @@ def _kv_cache(c: Fields) -> str | None:
     if isinstance(found, str):
         return found.lower()
     if isinstance(found, Mapping):
-        kinds = {(8, "float"): "fp8", (4, "float"): "nvfp4", (8, "int"): "int8"}
-        return kinds.get((found.get("num_bits"), found.get("type")))
+        kinds = {"8 float": "fp8", "4 float": "nvfp4", "8 int": "int8"}
+        return kinds.get(f"{found.get('num_bits')} {found.get('type')}")
     return None
 
 

@@ -7,11 +7,13 @@ tensor's ``data_offsets``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_llmserve.models.errors import BadConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 _MAX_HEADER_BYTES: Final = 100_000_000  # the format's own limit
 _INDEX: Final = "model.safetensors.index.json"

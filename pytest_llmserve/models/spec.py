@@ -122,8 +122,6 @@ class StateTensor:
     sharded_axis: int | None
     role: Literal["conv", "recurrent"]
     dtype_bits: int | None = None
-    """The width that the config asks for; ``None``: the runtime's default."""
-    dtype_bits: int | None = None
     """Width that config or architecture fix (32 for Nemotron-H); ``None``: the model's."""
 
 

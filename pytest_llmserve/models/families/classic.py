@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pytest_llmserve.models.errors import UnsupportedModel
 from pytest_llmserve.models.families.common import (
     Decoder,
@@ -16,9 +18,11 @@ from pytest_llmserve.models.families.common import (
     uniform,
     with_window,
 )
-from pytest_llmserve.models.fields import Fields
 from pytest_llmserve.models.parts import Attention, Block, Mlp
 from pytest_llmserve.models.spec import Group, Weight
+
+if TYPE_CHECKING:
+    from pytest_llmserve.models.fields import Fields
 
 
 def _four_times(c: Fields) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_llmserve.models.fields import Fields
 from pytest_llmserve.models.parts import Attention, Block, Mlp, Moe, Part
-from pytest_llmserve.models.spec import Weight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_llmserve.models.fields import Fields
+    from pytest_llmserve.models.spec import Weight
 
 Blocks = tuple[tuple[Block, tuple[int, ...]], ...]
 QkNorm = Literal["head", "width", "width_sharded"]
@@ -64,7 +67,7 @@ def head_dim(c: Fields) -> int:
     return hidden // heads
 
 
-def attention(c: Fields, **changes: Any) -> Attention:  # noqa: ANN401  (fields of Attention)
+def attention(c: Fields, **changes: Any) -> Attention:
     """Grouped-query attention under its usual names; ``changes`` are fields of ``Attention``."""
     heads = num_heads(c)
     kv_heads = changes.pop("num_kv_heads", None)
@@ -97,7 +100,7 @@ def num_experts(c: Fields) -> int:
     )
 
 
-def moe(c: Fields, **changes: Any) -> Moe:  # noqa: ANN401  (fields of Moe)
+def moe(c: Fields, **changes: Any) -> Moe:
     """Routed experts under their usual names; ``changes`` are fields of ``Moe``."""
     experts = num_experts(c)
     if experts < 1:
@@ -156,7 +159,7 @@ def flags_of(c: Fields, key: str, length: int) -> Sequence[int] | None:
     return found
 
 
-def decoder(c: Fields, blocks: Blocks, **changes: Any) -> Decoder:  # noqa: ANN401  (of Decoder)
+def decoder(c: Fields, blocks: Blocks, **changes: Any) -> Decoder:
     """The stack with what surrounds it under its usual names."""
     changes.setdefault("is_tied", c.flag("tie_word_embeddings"))
     vocab = c.size("vocab_size", "padded_vocab_size")

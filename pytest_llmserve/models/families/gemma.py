@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pytest_llmserve.models.families.common import (
     Decoder,
@@ -15,8 +15,12 @@ from pytest_llmserve.models.families.common import (
     uniform,
     with_window,
 )
-from pytest_llmserve.models.fields import Fields
 from pytest_llmserve.models.parts import Attention, Block
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_llmserve.models.fields import Fields
 
 
 def gemma(c: Fields) -> Decoder:

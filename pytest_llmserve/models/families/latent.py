@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.models.families.common import (
     Decoder,
@@ -17,8 +17,10 @@ from pytest_llmserve.models.families.common import (
     uniform,
 )
 from pytest_llmserve.models.families.moe import first_dense
-from pytest_llmserve.models.fields import Fields
 from pytest_llmserve.models.parts import Block, Latent, Moe
+
+if TYPE_CHECKING:
+    from pytest_llmserve.models.fields import Fields
 
 _FLOAT32: Final = 32
 

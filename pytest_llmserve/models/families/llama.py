@@ -7,6 +7,7 @@ parameter counts the benchmark holds these against.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pytest_llmserve.models.families.common import (
     Decoder,
@@ -21,9 +22,11 @@ from pytest_llmserve.models.families.common import (
     uniform,
     with_window,
 )
-from pytest_llmserve.models.fields import Fields
 from pytest_llmserve.models.parts import Attention, Block, Extra, Mlp, Part
 from pytest_llmserve.models.spec import Group, Weight
+
+if TYPE_CHECKING:
+    from pytest_llmserve.models.fields import Fields
 
 
 def llama(c: Fields) -> Decoder:

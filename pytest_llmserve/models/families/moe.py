@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_llmserve.models.errors import UnsupportedModel
 from pytest_llmserve.models.families.common import (
@@ -20,8 +19,12 @@ from pytest_llmserve.models.families.common import (
     with_window,
 )
 from pytest_llmserve.models.families.llama import pattern_kinds, qwen_kinds
-from pytest_llmserve.models.fields import Fields
 from pytest_llmserve.models.parts import Attention, Block, Lightning, Mlp, Moe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_llmserve.models.fields import Fields
 
 _FLOAT32: Final = 32
 
@@ -316,9 +319,10 @@ def _at(c: Fields, keys: tuple[str, ...], index: int, default: int | None = None
     found = c.value(*keys)
     if not isinstance(found, list):
         return c.size(*keys, default=default)
-    if len(found) <= index or not isinstance(found[index], int) or found[index] < 0:
+    value = found[index] if index < len(found) else None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise c.bad(keys[0], found, "an integer for each layer")
-    return found[index]
+    return value
 
 
 def mimo_v2(c: Fields) -> Decoder:

@@ -6,9 +6,11 @@ vocabulary matrices on the first and last stage only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,79 +122,111 @@ FAMILIES: Final[Mapping[str, Family]] = {
     # hybrids
     "Qwen3NextForCausalLM": Family("hybrid:qwen3_next", "everywhere"),
     "KimiLinearForCausalLM": Family("hybrid:kimi_linear"),
-    "NemotronHForCausalLM": Family("hybrid:nemotron_h", "everywhere"),
-    "GraniteMoeHybridForCausalLM": Family("hybrid:granite_hybrid", "everywhere"),
-    "FalconH1ForCausalLM": Family("hybrid:falcon_h1"),
-    "BambaForCausalLM": Family("hybrid:bamba", "everywhere"),
-    "JambaForCausalLM": Family("hybrid:jamba", "everywhere"),
-    "Mamba2ForCausalLM": Family("hybrid:mamba2", "everywhere"),
-    "MambaForCausalLM": Family("hybrid:mamba1", "everywhere"),
-    "FalconMambaForCausalLM": Family("hybrid:mamba1", "everywhere"),
+    "NemotronHForCausalLM": Family("state_space:nemotron_h", "everywhere"),
+    "GraniteMoeHybridForCausalLM": Family("state_space:granite_hybrid", "everywhere"),
+    "FalconH1ForCausalLM": Family("state_space:falcon_h1"),
+    "BambaForCausalLM": Family("state_space:bamba", "everywhere"),
+    "JambaForCausalLM": Family("state_space:jamba", "everywhere"),
+    "Mamba2ForCausalLM": Family("state_space:mamba2", "everywhere"),
+    "MambaForCausalLM": Family("state_space:mamba1", "everywhere"),
+    "FalconMambaForCausalLM": Family("state_space:mamba1", "everywhere"),
     "Lfm2ForCausalLM": Family("hybrid:lfm2", "embedding_everywhere"),
     "Lfm2MoeForCausalLM": Family("hybrid:lfm2_moe", "embedding_everywhere"),
     # with vision towers
     "Gemma3ForConditionalGeneration": Family(
-        "gemma:gemma3", "everywhere", ("text_config",), "gemma3_text", "vision:gemma3"
+        "gemma:gemma3", "everywhere", ("text_config",), "gemma3_text", "towers:gemma3"
     ),
     "Qwen2VLForConditionalGeneration": Family(
-        "llama:qwen2", "ends", ("text_config",), "qwen2_vl_text", "vision:qwen2_vl"
+        "llama:qwen2", "ends", ("text_config",), "qwen2_vl_text", "towers_qwen:qwen2_vl"
     ),
     "Qwen2_5_VLForConditionalGeneration": Family(
-        "llama:qwen2", "ends", ("text_config",), "qwen2_5_vl_text", "vision:qwen25_vl"
+        "llama:qwen2", "ends", ("text_config",), "qwen2_5_vl_text", "towers_qwen:qwen25_vl"
     ),
     "Qwen3VLForConditionalGeneration": Family(
-        "llama:qwen3", "ends", ("text_config",), "qwen3_vl_text", "vision:qwen3_vl"
+        "llama:qwen3", "ends", ("text_config",), "qwen3_vl_text", "towers_qwen:qwen3_vl"
     ),
     "Qwen3VLMoeForConditionalGeneration": Family(
         "moe:qwen3_moe_fused",
         "everywhere",
         ("text_config",),
         "qwen3_vl_moe_text",
-        "vision:qwen3_vl",
+        "towers_qwen:qwen3_vl",
     ),
     "Qwen3_5ForConditionalGeneration": Family(
         "hybrid:qwen3_5",
         "embedding_everywhere",
         ("text_config",),
         "qwen3_5_text",
-        "vision:qwen3_5",
+        "towers_qwen:qwen3_5",
     ),
     "Qwen3_5MoeForConditionalGeneration": Family(
         "hybrid:qwen3_5",
         "embedding_everywhere",
         ("text_config",),
         "qwen3_5_moe_text",
-        "vision:qwen3_5",
+        "towers_qwen:qwen3_5",
     ),
     "Glm4vForConditionalGeneration": Family(
-        "llama:glm4", "ends", ("text_config",), "glm4v_text", "vision:glm4v"
+        "llama:glm4", "ends", ("text_config",), "glm4v_text", "towers_qwen:glm4v"
     ),
     "Glm4vMoeForConditionalGeneration": Family(
-        "moe:glm4_moe", "ends", ("text_config",), "glm4v_moe_text", "vision:glm4v"
+        "moe:glm4_moe", "ends", ("text_config",), "glm4v_moe_text", "towers_qwen:glm4v"
     ),
     "Llama4ForConditionalGeneration": Family(
-        "moe:llama4", "ends", ("text_config",), "llama4_text", "vision:llama4"
+        "moe:llama4", "ends", ("text_config",), "llama4_text", "towers:llama4"
     ),
     "MllamaForConditionalGeneration": Family(
-        "llama:mllama", "ends", ("text_config",), "mllama_text_model", "vision:mllama"
+        "llama:mllama", "ends", ("text_config",), "mllama_text_model", "towers:mllama"
     ),
-    "LlavaForConditionalGeneration": Family("", "ends", ("text_config",), "llama", "vision:llava"),
+    "LlavaForConditionalGeneration": Family("", "ends", ("text_config",), "llama", "towers:llava"),
     "Mistral3ForConditionalGeneration": Family(
-        "", "ends", ("text_config",), "mistral", "vision:mistral3"
+        "", "ends", ("text_config",), "mistral", "towers:mistral3"
     ),
     "KimiK25ForConditionalGeneration": Family(
-        "latent:deepseek_v3", "ends", ("text_config",), "deepseek_v3", "vision:kimi_k25"
+        "latent:deepseek_v3", "ends", ("text_config",), "deepseek_v3", "towers:kimi_k25"
     ),
     "Lfm2VlForConditionalGeneration": Family(
-        "", "embedding_everywhere", ("text_config",), "lfm2", "vision:lfm2_vl"
+        "", "embedding_everywhere", ("text_config",), "lfm2", "towers:lfm2_vl"
     ),
     "MiniCPMV4_6ForConditionalGeneration": Family(
         "hybrid:qwen3_5",
         "embedding_everywhere",
         ("text_config",),
         "qwen3_5_text",
-        "vision:minicpmv4_6",
+        "towers:minicpmv4_6",
     ),
+    "Gemma4ForConditionalGeneration": Family(
+        "gemma_layered:gemma4", "everywhere", ("text_config",), "gemma4_text", "towers_gemma:gemma4"
+    ),
+    "Gemma4ForCausalLM": Family("gemma_layered:gemma4", "everywhere"),
+    "Gemma3nForConditionalGeneration": Family(
+        "gemma_layered:gemma3n",
+        "everywhere",
+        ("text_config",),
+        "gemma3n_text",
+        "towers_gemma:gemma3n",
+    ),
+    "Gemma3nForCausalLM": Family("gemma_layered:gemma3n", "everywhere"),
+    "DeciLMForCausalLM": Family("varied:nemotron_nas"),
+    "MiniMaxM3SparseForConditionalGeneration": Family(
+        "varied:minimax_m3", "ends", ("text_config",), "minimax_m3_vl_text", "towers:minimax_m3"
+    ),
+    "Qwen2_5OmniForConditionalGeneration": Family(
+        "llama:qwen2",
+        "ends",
+        ("thinker_config", "text_config"),
+        "qwen2_5_omni_text",
+        "towers_qwen:qwen25_omni",
+    ),
+    "Qwen2_5OmniModel": Family(
+        "llama:qwen2",
+        "ends",
+        ("thinker_config", "text_config"),
+        "qwen2_5_omni_text",
+        "towers_qwen:qwen25_omni",
+    ),
+    "InternVLChatModel": Family("", "ends", ("llm_config",), "llama", "towers:internvl"),
+    "Phi3VForCausalLM": Family("llama:phi3", "ends", (), "phi3", "towers:phi3_v"),
 }
 # Where a file names no architecture, and for nested text configs.
 MODEL_TYPES: Final[Mapping[str, str]] = {
