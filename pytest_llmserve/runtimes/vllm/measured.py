@@ -141,8 +141,9 @@ def _has_sparse_mla(model: ModelSpec) -> bool:
 
 def non_torch_bytes(settings: VllmSettings, version: Version) -> Interval:
     """Memory that grows outside torch during start-up: NCCL, cuBLAS, kernels."""
-    has_tensor_ranks = settings.tensor_parallel_size.value > 1
-    steps = _NON_TORCH_TP if has_tensor_ranks else _NON_TORCH_ONE_GPU
+    shares_experts = settings.enable_expert_parallel.value and settings.data_parallel_size.value > 1
+    has_collectives = settings.tensor_parallel_size.value > 1 or shares_experts
+    steps = _NON_TORCH_TP if has_collectives else _NON_TORCH_ONE_GPU
     return _at(version.release, steps).times(1)
 
 
