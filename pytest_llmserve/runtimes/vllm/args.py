@@ -153,7 +153,7 @@ def _model(
             )
         return stated
     if word.unresolved:
-        names = ", ".join(word.unresolved)
+        names = ", ".join(name for name in word.unresolved if name) or f"`{word.text}`"
         problems.append(
             Problem(
                 ProblemKind.UNRESOLVED,

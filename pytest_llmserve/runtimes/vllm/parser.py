@@ -165,8 +165,12 @@ def _stray(word: Word, version: Version) -> Refusal:
     return refusal(headline, f"unrecognized arguments: {word.text}", word, expected)
 
 
+def _names(word: Word) -> str:
+    return ", ".join(name for name in word.unresolved if name) or f"`{word.text}`"
+
+
 def _hidden_words(word: Word) -> Problem:
-    names = ", ".join(word.unresolved)
+    names = _names(word)
     return Problem(
         ProblemKind.UNRESOLVED,
         f"arguments in `{word.text}` are not known: no value for {names} in the files given",
@@ -186,6 +190,8 @@ def _take_unknown(
         could = ", ".join(option.candidates)
         says = f"ambiguous option: {option.name} could match {could}"
         headline = f"{len(option.candidates)} flags begin with {option.name}"
+        if any(option.name in flag.names for flag in all_flags()):
+            headline = _when(option.name, version)[0] or headline
         parse.refused.append((option.name, refusal(headline, says, word, f"one of {could}")))
         return
     says = " ".join(["unrecognized arguments:", word.text, *(v.text for v in values)])
@@ -311,7 +317,7 @@ def _take_values(
 
 
 def _unresolved(name: str, flag: Flag, text: str, source: Word) -> Problem:
-    names = ", ".join(source.unresolved)
+    names = _names(source)
     return Problem(
         ProblemKind.UNRESOLVED,
         f"{name} is `{text}`: no value for {names} in the files given",

@@ -1,0 +1,122 @@
+"""What a command line asks for that this package has no rules for: never guessed, always said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_llmserve.runtimes.vllm.limits import UNDERSTOOD_OVERRIDES
+from pytest_llmserve.runtimes.vllm.traits import attention_type
+from pytest_llmserve.runtimes.vllm.versions import (
+    NEWEST_KNOWN,
+    OLDEST_KNOWN,
+    at_least,
+    is_known,
+    short,
+)
+from pytest_llmserve.verdict import Problem, ProblemKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from packaging.version import Version
+
+    from pytest_llmserve.hardware.spec import GpuSpec
+    from pytest_llmserve.models.spec import ModelSpec
+    from pytest_llmserve.runtimes.vllm.args import ParsedArgs
+    from pytest_llmserve.verdict import Location
+
+# Flags that made 0.8.5 to 0.10 fall back to the old engine (V0) when not at their default.
+_OLD_ENGINE_FLAGS: Final = (
+    "disable_async_output_proc",
+    "enable_prompt_adapter",
+    "max_num_partial_prefills",
+    "num_scheduler_steps",
+    "preemption_mode",
+    "scheduler_delay_factor",
+)
+_FLASH_ATTENTION_3: Final = 90
+
+
+def unmodelled(
+    args: ParsedArgs,
+    *,
+    version: Version,
+    model: ModelSpec | None,
+    gpu: GpuSpec | None,
+    env: Mapping[str, str],
+    location: Location,
+) -> tuple[Problem, ...]:
+    """Why figures for this server could be wrong, as problems of kind *unknown*.
+
+    Args:
+        args: the parsed command line.
+        version: the version whose rules are asked for.
+        model: the model, where it is understood.
+        gpu: the device, where it is known.
+        env: known environment variables of the server.
+        location: where the server stands, for problems without a line of their own.
+    """
+    found = []
+    if not is_known(version):
+        known = f"{short(OLDEST_KNOWN)} to {short(NEWEST_KNOWN)}"
+        nearest = OLDEST_KNOWN if version.release < OLDEST_KNOWN.release else NEWEST_KNOWN
+        message = (
+            f"vllm {short(version)} is outside of the versions with known rules ({known}): "
+            f"those of {short(nearest)} are applied"
+        )
+        found.append(Problem(ProblemKind.UNKNOWN, message, location, expected=known))
+    for reason in _old_engine(args, version, model, gpu, env):
+        message = f"vllm {short(version)} runs its old engine (V0) here, not modelled: {reason}"
+        expected = "vllm 0.11 or newer, which has one engine"
+        found.append(Problem(ProblemKind.UNKNOWN, message, location, expected=expected))
+    found.extend(_overrides(args, location))
+    return tuple(found)
+
+
+def _old_engine(
+    args: ParsedArgs,
+    version: Version,
+    model: ModelSpec | None,
+    gpu: GpuSpec | None,
+    env: Mapping[str, str],
+) -> Iterator[str]:
+    if at_least(version, "0.11"):
+        return
+    if env.get("VLLM_USE_V1") == "0":
+        yield "VLLM_USE_V1=0"
+    is_nvidia = gpu is not None and gpu.vendor.lower() == "nvidia"
+    capability = gpu.capability if gpu is not None and is_nvidia else None
+    if capability is not None and capability < 80:
+        yield f"compute capability {capability / 10:.1f}"
+    kind = args.stated.get("kv_cache_dtype")
+    is_quantised = kind is not None and kind.value != "auto"
+    if is_quantised and capability is not None and capability // 10 != _FLASH_ATTENTION_3 // 10:
+        yield "a quantised KV cache without FlashAttention 3"
+    if model is not None and attention_type(model) != "decoder" and not at_least(version, "0.10"):
+        yield "a model with recurrent state"
+    for dest in _OLD_ENGINE_FLAGS:
+        stated = args.stated.get(dest)
+        if stated is not None and stated.value not in (False, 1, 0.0):
+            yield stated.flag
+
+
+def _overrides(args: ParsedArgs, location: Location) -> Iterator[Problem]:
+    stated = args.stated.get("hf_overrides")
+    if stated is None:
+        return
+    if not isinstance(stated.value, dict):
+        keys = [str(stated.value)]
+    else:
+        changes = dict(stated.value)
+        inner = changes.pop("text_config", {})
+        changes.update(inner if isinstance(inner, dict) else {})
+        keys = sorted(key for key in changes if key not in UNDERSTOOD_OVERRIDES)
+    for key in keys:
+        yield Problem(
+            ProblemKind.UNKNOWN,
+            f"--hf-overrides changes `{key}` of the model's config: not modelled",
+            stated.location or location,
+            key="--hf-overrides",
+            value=key,
+            expected="lengths and rope settings only, or a config.json with the change in it",
+        )
