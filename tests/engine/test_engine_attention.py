@@ -159,6 +159,15 @@ def test_width_of_a_state():
         state_bytes(cache, tensor_parallel_size=5)
 
 
+def test_pages_of_mixed_models():
+    # vLLM 0.32, blocks of 16 tokens: gpt-oss-120b (8 KV heads of 64) 32,768 B a page,
+    # Gemma-3-27B (16 of 128) 131,072 B
+    oss = KvCache(kind="full", num_heads=64, num_kv_heads=8, head_dim=64, v_head_dim=64)
+    assert 16 * cache_token_bytes(oss) == 32_768
+    gemma = specs.gemma_3_27b().layer_groups[0].layer.caches[0]
+    assert 16 * cache_token_bytes(gemma) == 131_072
+
+
 def test_shared_caches_take_nothing():
     inner = KvCache(kind="full", num_heads=8, num_kv_heads=2, head_dim=256, v_head_dim=256)
     shared = SharedCache(attention=inner)

@@ -140,6 +140,25 @@ def test_bytes_of_a_scheme(scheme, quantization, expected):
     assert stored(scheme, 4096, 4096, **quantization) == expected
 
 
+def test_gptq_checkpoint_on_a_real_server():
+    # Qwen2.5-7B-Instruct-GPTQ-Int4 (group 128, symmetric) on an L40S: vLLM 0.8.5.post1 printed
+    # "Model loading took 5.1811 GiB", which holds the kernels' workspace of some MB besides.
+    gptq = Quantization(method="gptq", scheme="int4", bits=4, group_size=128)
+    spec = specs.llama(
+        "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4",
+        layers=28,
+        hidden=3_584,
+        heads=28,
+        kv_heads=4,
+        intermediate=18_944,
+        vocab=152_064,
+        positions=32_768,
+        quantization=gptq,
+    )
+    found = total(spec, None, lambda path: None if path == "lm_head" else "int4") / 2**30
+    assert 5.16 < found < 5.1811
+
+
 def test_an_unknown_scheme_is_refused():
     with pytest.raises(SchemeError, match=r"w: bytes of scheme 'unknown' are not known; known: fp"):
         stored("unknown", 64, 64)
