@@ -121,6 +121,9 @@ class CheckingSession:
         report = yield
         if call.when == "call" and isinstance(item, VerdictItem):
             report.llmserve = item.llmserve_facts()  # type: ignore[attr-defined]
+            if report.skipped and isinstance(report.longrepr, tuple):
+                path, line, _ = item.reportinfo()  # not the line of ours that called skip
+                report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -40,15 +40,19 @@ def recheck(
     check: Callable[[Subject], Verdict],
     note: Callable[[Subject], str] = lambda subject: "",
 ) -> tuple[Fix, ...]:
-    """The candidates that pass ``check`` and that the runtime starts, as fixes."""
+    """The candidates that pass ``check`` and that the runtime starts: the first one a flag."""
     fixes: list[Fix] = []
+    offered: set[str] = set()
     for candidate in candidates:
+        if offered & set(candidate.flags):
+            continue
         changed = subject.changed(candidate.flags, candidate.gpu_count)
         if changed.deployment.refusals or check(changed).outcome is not Outcome.PASSED:
             continue
         location = candidate.setting.location if candidate.setting else None
         words = [w for w in (candidate.note, note(changed)) if w]
         fixes.append(Fix(candidate.change, ", ".join(words), location))
+        offered |= set(candidate.flags)
         if len(fixes) == MAX_FIXES:
             break
     return tuple(fixes)

@@ -31,7 +31,7 @@ def fits(subject: Subject) -> Verdict:
     vram, kv = subject.plan.vram, subject.plan.kv
     if vram is None or kv is None:
         return cannot_tell(why_unknown(subject.plan))
-    need, left = Interval.exact(kv.need_bytes), vram.kv_available_bytes
+    need, left = Interval.exact(kv.need_bytes), kv.check_bytes
     certainty = certainty_of_shortage(need, left)
     margin = left - need
     if certainty is None:
@@ -46,8 +46,8 @@ def fits(subject: Subject) -> Verdict:
         certainty,
         margin_bytes=margin,
         location=location,
-        ledger=Ledger("per GPU", (*budget_rows(vram), *_need_rows(subject, kv, margin))),
-        details=(_server_says(kv, vram),),
+        ledger=Ledger("per GPU", (*budget_rows(vram), *_need_rows(subject, kv, vram))),
+        details=(f"the server says: {kv.server_says}",) if kv.server_says else (),
     )
 
 
@@ -63,33 +63,27 @@ def _headline(kv: KvPool, left: Interval, margin: Interval) -> str:
     )
 
 
-def _need_rows(subject: Subject, kv: KvPool, margin: Interval) -> list[LedgerRow]:
-    source = f"{kv.max_model_len:,} tokens"
-    if len(kv.groups) == 1:
-        source += f" x {kv.bytes_per_token:,} B"
+def _need_rows(subject: Subject, kv: KvPool, vram: VramLedger) -> list[LedgerRow]:
     setting = subject.deployment.settings.max_model_len
-    source += f" ({setting.source})"
-    short = Interval(-margin.high, -margin.expected, -margin.low)
-    return [
-        LedgerRow("KV for one request", Interval.exact(kv.need_bytes), source),
-        LedgerRow("left for KV cache", subject_left(subject), "", "-"),
-        LedgerRow("short by", short, "", "="),
+    source = f"{kv.max_model_len:,} tokens"
+    if len(kv.groups) == 1 and kv.need_bytes == kv.max_model_len * kv.bytes_per_token:
+        source += f" x {kv.bytes_per_token:,} B"
+    left, checked = vram.kv_available_bytes, kv.check_bytes
+    rows = [
+        LedgerRow(
+            "KV for one request", Interval.exact(kv.need_bytes), f"{source}, {setting.source}"
+        )
     ]
-
-
-def subject_left(subject: Subject) -> Interval:
-    """What is left for the KV cache."""
-    assert subject.plan.vram is not None
-    return subject.plan.vram.kv_available_bytes
-
-
-def _server_says(kv: KvPool, vram: VramLedger) -> str:
-    if vram.kv_available_bytes.expected <= 0:
-        return "the server says: 'No available memory for the cache blocks'"
-    return (
-        f"the server says: 'To serve at least one request with the model's max seq len "
-        f"({kv.max_model_len}), ...'"
-    )
+    reserved = left.expected - checked.expected
+    if reserved > 0:
+        rows.append(LedgerRow("null block", Interval.exact(reserved), "reserved by the check", "+"))
+    if reserved < 0:
+        rows.append(LedgerRow("blocks overridden", checked, "--num-gpu-blocks-override", "-"))
+    else:
+        rows.append(LedgerRow("left for KV cache", left, "", "-"))
+    need = Interval.exact(kv.need_bytes)
+    rows.append(LedgerRow("short by", need - checked, "", "="))
+    return rows
 
 
 def _candidates(subject: Subject) -> Iterator[Candidate]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from pytest_llmserve.reporting.ledger import LABEL_WIDTH, ledger_lines
+from pytest_llmserve.reporting.ledger import ledger_lines
 from pytest_llmserve.units import format_gib
 from pytest_llmserve.verdict import Outcome
 
 if TYPE_CHECKING:
     from pytest_llmserve.runtimes.deployment import Deployment
-    from pytest_llmserve.units import Interval
     from pytest_llmserve.verdict import Fix, Verdict
 
+WIDTH = 100
 _DTYPE_WORDS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
@@ -22,7 +23,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def explain(verdict: Verdict, deployment: Deployment | None = None) -> str:
-    """The whole message, at most 22 lines or so, plain ASCII."""
+    """The whole message in plain ASCII: in CI pytest prints all of it twice, so it is short."""
     lines = [headline(verdict)]
     name = deployment.name if deployment else ""
     if verdict.location is not None:
@@ -30,10 +31,12 @@ def explain(verdict: Verdict, deployment: Deployment | None = None) -> str:
     if deployment is not None:
         lines.append(f"  {describe(deployment)}")
     if verdict.ledger is not None:
-        lines += ["", *("  " + line for line in ledger_lines(verdict.ledger))]
-    if verdict.certainty is not None and verdict.margin_bytes is not None:
-        lines.append(f"  {'':<{LABEL_WIDTH + 12}}{certainty_words(verdict)}")
-    lines += ["  " + line for line in verdict.details]
+        rows = ledger_lines(verdict.ledger)
+        if verdict.certainty is not None and verdict.margin_bytes is not None:
+            rows[-1] = f"{rows[-1]}   {certainty_words(verdict)}"
+        lines += ["", *("  " + row for row in rows)]
+    for detail in verdict.details:
+        lines += wrap(detail, WIDTH, initial_indent="  ", subsequent_indent="    ")
     if verdict.fixes:
         one = "this passes:" if len(verdict.fixes) == 1 else "any one of these passes:"
         lines += ["", f"  {one}", *("    " + _fix_line(fix) for fix in verdict.fixes)]
@@ -88,11 +91,3 @@ def outcome_word(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.FAILED and verdict.certainty is not None:
         return f"failed ({verdict.certainty})"
     return str(verdict.outcome)
-
-
-def gib_range(value: Interval) -> str:
-    """``1.40`` for an exact figure, ``1.40 (0.90-1.90)`` for an estimate."""
-    expected = format_gib(value.expected)
-    if value.is_exact:
-        return expected
-    return f"{expected} ({format_gib(value.low)}-{format_gib(value.high)})"

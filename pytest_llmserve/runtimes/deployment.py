@@ -152,8 +152,12 @@ class KvPool:
     max_concurrency: tuple[float, float, float]
     request_bytes: int
     need_bytes: int
+    check_bytes: Interval
+    """What the start-up check compares the need with: the pool less what it reserves."""
     estimated_max_len: Interval
     """Longest single request that the pool would admit."""
+    server_says: str = ""
+    """The server's own words where it refuses at the expected size of the pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

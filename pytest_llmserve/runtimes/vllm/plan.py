@@ -163,7 +163,7 @@ def _ledger(
     in_budget = _graphs_in_budget(settings, version)
     sources = {
         "gpu_total": gpu.source or gpu.name,
-        "budget": f"{utilization.value:.2f} x framework total",
+        "budget": f"{utilization.value:.2f} x framework total, {utilization.source}",
         "weights": weights_source(settings, model, loaded),
         "activations": _estimated(activations),
         "non_torch": _estimated(non_torch),
@@ -228,7 +228,11 @@ def _kv_pool(settings: VllmSettings, tightest: _Stage, stages: list[_Stage]) -> 
         max_concurrency=(printed[0][1], printed[1][1], printed[2][1]),
         request_bytes=pool.request_bytes(length),
         need_bytes=pool.need_bytes(length),
+        check_bytes=Interval(*(pool.check_bytes(end) for end in available)),
         estimated_max_len=estimated,
+        server_says=pool.check(
+            available.expected, limit, is_auto=settings.is_auto_max_model_len
+        ).server_says,
     )
 
 
