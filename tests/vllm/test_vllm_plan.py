@@ -83,7 +83,7 @@ def test_sources_are_short_words():
     vram = plan(tensor_parallel_size=2).vram
     assert vram is not None
     assert vram.sources["weights"] == "8.03e9 params x 2 B / TP 2"
-    assert vram.sources["budget"] == "0.92 x framework total"
+    assert vram.sources["budget"].startswith("0.92 x framework total")
     assert vram.sources["gpu_total"] == "test card"
     assert vram.sources["activations"].startswith("estimated, +/- ")
     eager = plan(has_cuda_graphs=False).vram
