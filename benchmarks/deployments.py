@@ -16,10 +16,12 @@ import traceback
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_llmserve.manifests.launch import Launch, Reading
 from pytest_llmserve.manifests.reader import read_file
+
+if TYPE_CHECKING:
+    from pytest_llmserve.manifests.launch import ConfigEntry, Launch, Reading
 
 READ_FORMS = ("k8s-deployment", "k8s-statefulset", "lws", "compose", "shell", "shell-docker-run")
 MODEL_FLAGS = ("--model", "-m", "--model-path", "--model-id")
@@ -67,19 +69,22 @@ def compare(case: dict[str, Any], reading: Reading) -> list[str]:
             out.append(f"{launch.name}: model {model!r}, the manifest says {server['model']!r}")
         ours = {squeezed(word.text) for word in launch.argv}
         if case["form"] == "vllm-config-yaml":
-            ours = {
-                f"--{e.key}" if e.value is True else f"--{e.key}={e.value}"
-                for e in launch.config_entries
-            }
+            ours = {flag_of(entry) for entry in launch.config_entries}
         theirs = {squeezed(text) for text in server.get("args", [])}
-        extra, missing = sorted(ours - theirs), sorted(theirs - ours)
+        extra, missing = sorted(ours - theirs - {"***"}), sorted(theirs - ours)
+        missing = missing["***" in ours :]  # one secret is masked
         if extra or missing:
             out.append(f"{launch.name}: only ours {extra}, only the manifest's {missing}")
     counts = [launch.gpu.count for launch in found if launch.is_deployed]
     expected = case.get("gpus_per_instance")
-    if found and expected is not None and None not in counts and sum(counts) != expected:
+    if counts and expected is not None and None not in counts and sum(counts) != expected:
         out.append(f"{counts} GPUs, the manifest says {expected} ({case.get('gpu_how')})")
     return out
+
+
+def flag_of(entry: ConfigEntry) -> str:
+    """A key of a --config file as the manifest writes it."""
+    return f"--{entry.key}" if entry.value is True else f"--{entry.key}={entry.value}"
 
 
 def squeezed(text: str) -> str:

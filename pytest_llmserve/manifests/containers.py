@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_llmserve.manifests.docker_run import parse_docker_run
 from pytest_llmserve.manifests.found import Container, Found, finished
 from pytest_llmserve.manifests.gpu_claims import docker_claim, narrowed
 from pytest_llmserve.manifests.secrets import masked_argv
-from pytest_llmserve.manifests.servers import find_start, image_start, names_engine
-from pytest_llmserve.manifests.shell_run import Script, shell_call
-from pytest_llmserve.manifests.shell_state import State
+from pytest_llmserve.manifests.servers import (
+    find_start,
+    image_start,
+    is_official,
+    names_engine,
+)
 from pytest_llmserve.manifests.shell_tokens import ShellError
 from pytest_llmserve.manifests.text import SourceText, shown
 from pytest_llmserve.manifests.words import Field, texts
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_llmserve.manifests.servers import Start
-    from pytest_llmserve.manifests.shell_state import Invocation
+    from pytest_llmserve.manifests.shell_state import Invocation, State
 
 _MAX_NESTING: Final = 4
 
@@ -54,7 +56,8 @@ def _image_command(container: Container, reading: ContainerReading, depth: int) 
     image = shown(container.image.text) if container.image else ""
     start = image_start(image, texts(arguments))
     given = find_start(texts(arguments))
-    if start is None or start.runtime is None or (given is not None and start.runtime != "vllm"):
+    takes_over = start is None or start.runtime is None or start.is_guess or start.runtime != "vllm"
+    if start is None or start.runtime is None or (given is not None and takes_over):
         if arguments:
             _command(arguments, container, reading, depth)
         else:
@@ -67,13 +70,14 @@ def _image_command(container: Container, reading: ContainerReading, depth: int) 
             " command (vllm serve ...) would settle it"
         )
         problems.append(Problem(ProblemKind.WARNING, message, container.location, key="image"))
-    if given is not None and given.kind == "server" and not start.is_guess:
+    if given is not None and given.kind == "server":
         message = (
             f"the image already starts {start.entrypoint!r}, so {given.entrypoint!r} here reaches"
             " it as arguments; put it into the entrypoint (command: in Kubernetes) or leave it out"
         )
         place = arguments[given.begin].location
-        problems.append(Problem(ProblemKind.REFUSED, message, place, value=given.entrypoint))
+        kind = ProblemKind.REFUSED if is_official(image) else ProblemKind.WARNING
+        problems.append(Problem(kind, message, place, value=given.entrypoint))
         arguments = arguments[given.index :]
     elif given is not None and given.kind != "server":
         _command(arguments, container, reading, depth)
@@ -95,6 +99,11 @@ def _command(
     fields: list[Field], container: Container, reading: ContainerReading, depth: int
 ) -> None:
     start = find_start(texts(fields))
+    script = container.files.get(fields[0].text) if start is None else None
+    if script is not None:
+        state = _state(container, tuple(fields[1:]))
+        read_script(script, state, container, reading, depth)
+        return
     if start is None:
         fields, start = _one_item(fields, reading)
     if start is None:
@@ -169,7 +178,11 @@ def _shell(
     reading: ContainerReading,
     depth: int,
 ) -> None:
-    call = shell_call(fields, start.index, dict(container.files))
+    from pytest_llmserve.manifests.shell_call import shell_call
+
+    call = shell_call(
+        fields, start.index, lambda path: container.files.get(path) or container.beside(path)
+    )
     if call is None:
         names = [f for f in fields[start.index :] if not f.text.startswith("-")]
         image = shown(container.image.text) if container.image else ""
@@ -178,13 +191,18 @@ def _shell(
         reading.ignored = "a shell without a script that we can see"
         return
     source, parameters = call
-    state = State(
+    read_script(source, _state(container, parameters), container, reading, depth)
+
+
+def _state(container: Container, parameters: tuple[Field, ...]) -> State:
+    from pytest_llmserve.manifests.shell_state import State
+
+    return State(
         variables=dict(container.environment),
         exported=frozenset(container.environment),
         parameters=parameters,
         files=dict(container.files),
     )
-    read_script(source, state, container, reading, depth)
 
 
 def read_script(
@@ -195,6 +213,8 @@ def read_script(
     depth: int = 0,
 ) -> None:
     """The servers that a script starts, appended to ``reading``."""
+    from pytest_llmserve.manifests.shell_run import Script
+
     try:
         script = Script(source, state, container.beside)
     except ShellError as error:
@@ -238,6 +258,8 @@ def _alternatives(item: Invocation, others: Sequence[Invocation]) -> tuple[str, 
 
 
 def _docker(item: Invocation, container: Container, reading: ContainerReading, depth: int) -> None:
+    from pytest_llmserve.manifests.docker_run import parse_docker_run
+
     run = parse_docker_run(item.fields[item.start.index :], item.variables)
     if run.image is None or depth >= _MAX_NESTING:
         return

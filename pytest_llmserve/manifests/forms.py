@@ -135,13 +135,19 @@ def _walk(root: Node) -> list[tuple[str, Node]]:
     return found
 
 
-def mapping_form(root: Mapping) -> str:
+def mapping_form(root: Mapping, name: str) -> str:
     """A sentence that names the form of a mapping without ``kind``, or its first keys."""
     keys = frozenset(root.entries)
     for needed, form in _BY_KEYS:
         if needed <= keys:
             advice = f"; {_RENDERED}" if "values" in form else ""
             return f"form not read yet: {form}{advice}"
+    if root.get("args", "model_id") is not None or root.get("args", "cli_args") is not None:
+        return "form not read yet: BentoVLLM config"
+    if name.lower().startswith("kustomization"):
+        return kind_form("Kustomization")
+    if "values" in name.lower():
+        return f"form not read yet: Helm values; {_RENDERED}"
     shown = ", ".join(list(root.entries)[:MAX_SHOWN])
     more = ", ..." if len(root.entries) > MAX_SHOWN else ""
     return (

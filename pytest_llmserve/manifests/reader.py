@@ -12,7 +12,7 @@ from pytest_llmserve.manifests.launch import Reading
 from pytest_llmserve.verdict import Problem, ProblemKind
 
 if TYPE_CHECKING:
-    from pytest_llmserve.manifests.kubernetes import Objects
+    from pytest_llmserve.manifests.kubernetes_parts import Objects
     from pytest_llmserve.manifests.yaml_nodes import Document, Mapping
 
 _CONFLICT: Final = re.compile(r"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
@@ -96,7 +96,7 @@ def _read_script(text: str, gathering: Gathering) -> None:
 
 
 def _read_yaml(text: str, gathering: Gathering) -> None:
-    from pytest_llmserve.manifests.kubernetes import Objects
+    from pytest_llmserve.manifests.kubernetes_parts import Objects
     from pytest_llmserve.manifests.yaml_nodes import Mapping, documents
 
     found = documents(text, gathering.file)
@@ -169,7 +169,9 @@ def _read_root(root: Mapping, objects: Objects) -> None:
     elif looks_like_config(root):
         _read_config(root, gathering)
     else:
-        message = template_sentence("\n".join(root.entries)) or mapping_form(root)
+        message = template_sentence("\n".join(root.entries)) or mapping_form(
+            root, gathering.path.name
+        )
         gathering.problem(ProblemKind.UNKNOWN, message, root.location)
 
 

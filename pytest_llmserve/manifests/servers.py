@@ -179,11 +179,16 @@ _IMAGES: Final = (
     (re.compile(r"vllm-(?:tpu|hpu|cpu-env)"), None, ""),
     (re.compile(r"vllm-openai"), "vllm", ""),
     (re.compile(r"text-generation-inference"), "tgi", "text-generation-launcher"),
-    (re.compile(r"llama\.cpp:server|llama-cpp.*server|llama-server"), "llamacpp", "llama-server"),
+    (
+        re.compile(r"llama\.cpp:server|ik-llama-cpp|llama-cpp.*server|llama-server"),
+        "llamacpp",
+        "llama-server",
+    ),
     (re.compile(r"ollama"), "ollama", "ollama serve"),
     (re.compile(r"/nim/"), "nim", "nim"),
     (re.compile(r"/sglang|/sgl-|tritonserver|tensorrt-?llm"), None, ""),
 )
+_OFFICIAL: Final = re.compile(r"(?:^|docker\.io/)vllm/vllm-openai(?:-\w+)?(?:[:@]|$)")
 _IMAGE_TAG: Final = re.compile(r":v?(\d+)\.(\d+)(?:\.(\d+))?")
 # The official image starts the API module up to 0.11.0 and `vllm serve` later (its Dockerfile;
 # the exact release is inferred from image inspections quoted in public issues).
@@ -214,6 +219,11 @@ def image_start(image: str, arguments: Sequence[str]) -> ImageStart | None:
     if _looks_like_vllm(arguments):
         return ImageStart("vllm", vllm_entrypoint(image), is_guess=True)
     return None
+
+
+def is_official(image: str) -> bool:
+    """Whether the image is the vLLM project's own, whose entrypoint is known."""
+    return _OFFICIAL.search(image) is not None
 
 
 def vllm_entrypoint(image: str) -> str:

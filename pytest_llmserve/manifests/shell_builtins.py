@@ -13,8 +13,8 @@ from pytest_llmserve.manifests.words import Field, texts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_llmserve.manifests.shell_parser import Assignment, Simple
     from pytest_llmserve.manifests.shell_state import State
+    from pytest_llmserve.manifests.shell_tree import Assignment, Simple
 
 
 class Follower(Protocol):

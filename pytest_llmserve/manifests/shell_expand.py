@@ -153,7 +153,7 @@ class _Expansion:
                 self.value("", part.offset, quoted=True)
         elif value is not None and not (is_missing and operator[-1:] in ("-", "=", "?")):
             self.value(value, part.offset, quoted=quoted)
-        elif operator[-1:] in ("-", "=") and not self.is_open:
+        elif operator[-1:] in ("-", "=") and not (self.is_open and value is None):
             self._default(part, quoted=quoted)
         else:
             self.unknown(part.raw, part.offset)

@@ -14,6 +14,7 @@ from pytest_llmserve.manifests.shell_tokens import (
     Variable,
     Verbatim,
 )
+from pytest_llmserve.manifests.text import CLOSE, OPEN
 
 if TYPE_CHECKING:
     from pytest_llmserve.manifests.text import SourceText
@@ -28,6 +29,9 @@ _EXPANSION: Final = re.compile(r":?[-=?+]|(?=\})")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _ANSI: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "e": "\x1b"}
 _MAX_NESTING: Final = 40
+_MARKED: Final = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}")
+_IN_QUOTES: Final = re.compile(rf'[^\\$`"{OPEN}]+')
+_PLAIN: Final = re.compile(rf"[^\\$`'\" \t\n;&|<>(){OPEN}]+")
 BLANKS: Final = " \t"
 
 
@@ -181,14 +185,16 @@ class Lexer:
     def _part(self, parts: list[Part], *, quoted: bool) -> None:
         """Read one part of a word at the position, inside double quotes or not."""
         char = self.text[self.position]
-        if char == "\\":
+        if char == OPEN:
+            self._verbatim(parts, _MARKED, quoted=True)
+        elif char == "\\":
             self._escape(parts, quoted=quoted)
         elif char == "$":
             parts.append(self._dollar(quoted=quoted))
         elif char == "`":
             parts.append(self._backtick(quoted=quoted))
         elif quoted:
-            self._verbatim(parts, re.compile(r'[^\\$`"]+'), quoted=True)
+            self._verbatim(parts, _IN_QUOTES, quoted=True)
         elif char == "'":
             end = self._find("'", self.position + 1, "'")
             parts.append(Verbatim(self.text[self.position + 1 : end], self.position + 1, True))
@@ -200,7 +206,7 @@ class Lexer:
             parts.append(Substitution(self.text[self.position : end], self.position, True))
             self.position = end
         else:
-            self._verbatim(parts, re.compile(r"[^\\$`'\" \t\n;&|<>()]+"), quoted=False)
+            self._verbatim(parts, _PLAIN, quoted=False)
 
     def _verbatim(self, parts: list[Part], pattern: re.Pattern[str], *, quoted: bool) -> None:
         match = pattern.match(self.text, self.position)

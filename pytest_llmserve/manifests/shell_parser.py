@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.manifests.shell_lexer import Lexer
 from pytest_llmserve.manifests.shell_tokens import ShellError, Token, Verbatim
+from pytest_llmserve.manifests.shell_tree import (
+    AndOr,
+    Assignment,
+    Block,
+    Case,
+    Condition,
+    For,
+    Function,
+    Group,
+    If,
+    Pipeline,
+    Redirect,
+    Simple,
+    Statement,
+    While,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,117 +33,6 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _REDIRECT: Final = re.compile(r"[0-9]*(?:<<<|<<-|<<|<&|<>|<|>>|>&|>\||>)|&>>?")
 _MAX_NESTING: Final = 60
 
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """``NAME=value``, ``NAME+=value`` or ``NAME=(elements)``; ``value`` starts after ``=``."""
-
-    name: str
-    appends: bool
-    value: Token
-
-
-@dataclass(frozen=True, slots=True)
-class Redirect:
-    """``> file``, ``<<EOF`` and the like."""
-
-    operator: str
-    target: Token
-    heredoc: SourceText | None = None
-    is_raw: bool = False
-
-
-@dataclass(slots=True)
-class Simple:
-    """One command with its assignments and redirects."""
-
-    start: int
-    words: list[Token] = field(default_factory=list)
-    assignments: list[Assignment] = field(default_factory=list)
-    redirects: list[Redirect] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """``[[ ... ]]``: words and operators between the brackets."""
-
-    start: int
-    tokens: tuple[Token, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """Commands joined by ``|``; ``!`` in front turns the status round."""
-
-    commands: tuple[Statement, ...]
-    is_negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AndOr:
-    """``left && right`` or ``left || right``."""
-
-    left: Statement
-    operator: str
-    right: Statement
-
-
-@dataclass(frozen=True, slots=True)
-class If:
-    """``if``/``elif`` branches in order, then ``else``."""
-
-    start: int
-    branches: tuple[tuple[Block, Block], ...]
-    orelse: Block
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """``case word in patterns) body ;; esac``."""
-
-    start: int
-    subject: Token
-    clauses: tuple[tuple[tuple[Token, ...], Block], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class For:
-    """``for name in words``; ``words`` None means ``"$@"``."""
-
-    start: int
-    name: str
-    words: tuple[Token, ...] | None
-    body: Block
-
-
-@dataclass(frozen=True, slots=True)
-class While:
-    """``while`` or ``until``."""
-
-    start: int
-    condition: Block
-    body: Block
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """``name() { body }``."""
-
-    name: str
-    body: Block
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """``{ ...; }`` or ``( ... )``."""
-
-    body: Block
-
-
-Statement: TypeAlias = (
-    Simple | Condition | Pipeline | AndOr | If | Case | For | While | Function | Group
-)
-Block: TypeAlias = tuple[Statement, ...]
 
 _CLOSERS: Final = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
 

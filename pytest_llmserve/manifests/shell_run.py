@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Final
 from pytest_llmserve.manifests.secrets import masked
 from pytest_llmserve.manifests.servers import find_start
 from pytest_llmserve.manifests.shell_builtins import BUILTINS, as_status
+from pytest_llmserve.manifests.shell_call import shell_call
 from pytest_llmserve.manifests.shell_expand import expand, expand_value
 from pytest_llmserve.manifests.shell_lexer import Lexer
 from pytest_llmserve.manifests.shell_math import test
-from pytest_llmserve.manifests.shell_parser import (
+from pytest_llmserve.manifests.shell_parser import parse
+from pytest_llmserve.manifests.shell_state import Invocation, State, Status, merged
+from pytest_llmserve.manifests.shell_tokens import ShellError, Token
+from pytest_llmserve.manifests.shell_tree import (
     AndOr,
     Assignment,
     Case,
@@ -28,17 +32,14 @@ from pytest_llmserve.manifests.shell_parser import (
     Pipeline,
     Simple,
     While,
-    parse,
 )
-from pytest_llmserve.manifests.shell_state import Invocation, State, Status, merged
-from pytest_llmserve.manifests.shell_tokens import ShellError, Token
 from pytest_llmserve.manifests.text import SourceText, is_unknown, join, unknown
 from pytest_llmserve.manifests.words import Field, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_llmserve.manifests.shell_parser import Block, Statement
+    from pytest_llmserve.manifests.shell_tree import Block, Statement
     from pytest_llmserve.verdict import Location
 
 MAX_WAYS: Final = 16
@@ -349,6 +350,9 @@ class Script:
                 return ways
         elif start is not None:
             self._record(fields, own, state)
+        elif name in state.files:
+            ways = self._nested(state.files[name], tuple(fields[1:]), own, state)
+            return [self._ended(way, name) for way in ways]
         elif name in _IGNORED:
             state.status = Status.TRUE
         if name == "exec":
@@ -393,10 +397,20 @@ class Script:
         self, fields: list[Field], index: int, own: dict[str, str], state: State
     ) -> list[State] | None:
         """``bash -c script``, ``bash file``: followed in a state of its own."""
-        inner = shell_call(fields, index, state.files)
+        inner = shell_call(fields, index, lambda path: self.file(path, state))
         if inner is None:
             return None
-        source, parameters = inner
+        ways = self._nested(*inner, own, state)
+        return [self._ended(way, fields[0].text) for way in ways]
+
+    def _nested(
+        self,
+        source: SourceText,
+        parameters: tuple[Field, ...],
+        own: dict[str, str],
+        state: State,
+    ) -> list[State]:
+        """A script in a shell of its own: only what it starts comes back."""
         nested = state.fork()
         nested.variables.update(own)
         nested.exported |= own.keys()
@@ -405,41 +419,10 @@ class Script:
         for way in self.script(source, nested):
             back = state.fork()
             back.found, back.choices, back.status = way.found, way.choices, Status.ASSUMED
-            back.is_done = state.is_done or fields[0].text == "exec"
             ways.append(back)
         return merged(ways, MAX_WAYS)
 
-
-def shell_call(
-    fields: Sequence[Field], index: int, files: dict[str, SourceText]
-) -> tuple[SourceText, tuple[Field, ...]] | None:
-    """The script and parameters of ``sh -c script $0 $1...`` or ``sh file $1...``.
-
-    Args:
-        fields: the command line.
-        index: of the first word after the shell's name.
-        files: written earlier or mounted, by path.
-
-    Returns:
-        None where there is no script or its file is not known.
-    """
-    wants_text = False
-    while index < len(fields):
-        text = fields[index].text
-        if text in ("-o", "+o", "-O"):
-            index += 2
-            continue
-        if not text.startswith(("-", "+")) or text == "-":
-            break
-        index += 1
-        if text == "--":
-            break
-        wants_text |= not text.startswith("--") and "c" in text[1:]
-    if index >= len(fields):
-        return None
-    if wants_text:
-        if fields[index].text == "--" and index + 1 < len(fields):
-            index += 1
-        return fields[index].source, tuple(fields[index + 2 :])
-    script = files.get(fields[index].text)
-    return None if script is None else (script, tuple(fields[index + 1 :]))
+    @staticmethod
+    def _ended(way: State, name: str) -> State:
+        way.is_done = way.is_done or name == "exec"
+        return way

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_llmserve.manifests.servers import Start
-    from pytest_llmserve.manifests.shell_parser import Block
+    from pytest_llmserve.manifests.shell_tree import Block
     from pytest_llmserve.manifests.text import SourceText
 
 

@@ -19,7 +19,7 @@ class ShellError(ValueError):
         self.location: Location | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Verbatim:
     """Characters that stand for themselves, verbatim from ``offset``."""
 
@@ -28,7 +28,7 @@ class Verbatim:
     is_quoted: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Variable:
     """``$NAME`` or ``${NAME}`` with an optional operator (``:-``, ``+``, ``?``...)."""
 
@@ -42,7 +42,7 @@ class Variable:
     """``@``, ``*`` or a number for ``${NAME[index]}``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Substitution:
     """``$(...)``, a backtick, ``<(...)`` or a ``${...}`` form that is not followed: no value."""
 
@@ -51,7 +51,7 @@ class Substitution:
     is_quoted: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Arithmetic:
     """``$((...))``; ``parts`` are the expression."""
 
@@ -64,7 +64,7 @@ class Arithmetic:
 Part: TypeAlias = Verbatim | Variable | Substitution | Arithmetic
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Token:
     """A word (with ``parts``), an operator or a line end."""
 

@@ -14,38 +14,49 @@ if TYPE_CHECKING:
 
 # A value that nobody can know here travels inside text between these two private-use characters,
 # so that it survives splitting, joining and a second shell. Input never contains them.
-_OPEN: Final = "\ue000"
-_CLOSE: Final = "\ue001"
-_UNKNOWN: Final = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
+OPEN: Final = "\ue000"
+CLOSE: Final = "\ue001"
+_UNKNOWN: Final = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 _NAME: Final = re.compile(r"\$[({]?([A-Za-z_][A-Za-z0-9_.-]*?)(?::?[-+?=].*)?[)}]?", re.DOTALL)
-_BLANK_SPLIT: Final = re.compile(f"(?:{_OPEN}[^{_CLOSE}]*{_CLOSE}|\\S)+")
+_BLANK_SPLIT: Final = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|\\S)+")
 
 
 def without_marks(text: str) -> str:
     """Foreign text made safe: our two marks replaced."""
-    if _OPEN in text or _CLOSE in text:
-        return text.replace(_OPEN, "\ufffd").replace(_CLOSE, "\ufffd")
+    if OPEN in text or CLOSE in text:
+        return text.replace(OPEN, "\ufffd").replace(CLOSE, "\ufffd")
     return text
 
 
 def unknown(display: str) -> str:
     """``display`` as a value nobody knows: ``${TOKEN}``, ``$(nproc)``, ``{{ .Values.x }}``."""
-    return f"{_OPEN}{shown(display)}{_CLOSE}"
+    return f"{OPEN}{shown(display)}{CLOSE}"
+
+
+def mark_unknown(source: SourceText, pattern: re.Pattern[str]) -> SourceText:
+    """Every match of ``pattern`` made unknown, except inside parts that are unknown already."""
+    spans = [match.span() for match in _UNKNOWN.finditer(source.text)]
+    edits = [
+        (match.start(), match.end(), unknown(match[0]))
+        for match in pattern.finditer(source.text)
+        if not any(start <= match.start() < end for start, end in spans)
+    ]
+    return source.replaced(edits)
 
 
 def is_unknown(text: str) -> bool:
     """Whether any part of ``text`` is unknown."""
-    return _OPEN in text
+    return OPEN in text
 
 
 def shown(text: str) -> str:
     """``text`` as a person reads it, marks removed."""
-    return text.replace(_OPEN, "").replace(_CLOSE, "") if _OPEN in text else text
+    return text.replace(OPEN, "").replace(CLOSE, "") if OPEN in text else text
 
 
 def unknown_names(text: str) -> tuple[str, ...]:
     """Names of the unknown parts, first seen first: ``TOKEN`` for ``${TOKEN}``."""
-    if _OPEN not in text:
+    if OPEN not in text:
         return ()
     names: dict[str, None] = {}
     for display in _UNKNOWN.findall(text):

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.manifests.secrets import masked
-from pytest_llmserve.manifests.text import SourceText, join, unknown
+from pytest_llmserve.manifests.text import SourceText, join, mark_unknown, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,16 +52,14 @@ def mark_placeholders(source: SourceText) -> SourceText:
         return source.replaced([(0, len(text), unknown(text))])
     if "$" not in text and "{{" not in text:
         return source
-    matches = _PLACEHOLDER.finditer(text)
-    return source.replaced([(m.start(), m.end(), unknown(m[0])) for m in matches])
+    return mark_unknown(source, _PLACEHOLDER)
 
 
 def mark_templates(source: SourceText) -> SourceText:
     """Unrendered ``{{ x }}`` made unknown, the rest left to the shell."""
     if "{{" not in source.text:
         return source
-    matches = _TEMPLATE.finditer(source.text)
-    return source.replaced([(m.start(), m.end(), unknown(m[0])) for m in matches])
+    return mark_unknown(source, _TEMPLATE)
 
 
 def interpolate(source: SourceText, values: Mapping[str, str], depth: int = 0) -> SourceText:

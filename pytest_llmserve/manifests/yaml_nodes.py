@@ -38,7 +38,7 @@ class YamlError(ValueError):
         self.column = column
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Base:
     file: str
     line: int
@@ -51,7 +51,7 @@ class _Base:
         return Location(self.file, self.line, self.column)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Scalar(_Base):
     """Raw text: quotes undone, nothing interpreted."""
 
@@ -78,14 +78,14 @@ class Scalar(_Base):
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Sequence(_Base):
     """A list."""
 
     items: list[Node] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Mapping(_Base):
     """A mapping with scalar keys; merges (``<<``) are already in ``entries``."""
 
