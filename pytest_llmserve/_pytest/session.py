@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,9 @@ class CheckingSession:
         """Hang the figures on the report: that is how they travel from xdist's workers."""
         report = yield
         if call.when == "call" and isinstance(item, VerdictItem):
-            report.llmserve = item.llmserve_facts()  # type: ignore[attr-defined]
+            facts = item.llmserve_facts()
+            # execnet carries no integer above 2^31: between processes the figures are JSON.
+            report.llmserve = json.dumps(facts) if self.is_worker else facts  # type: ignore[attr-defined]
             if report.skipped and isinstance(report.longrepr, tuple):
                 path, line, _ = item.reportinfo()  # not the line of ours that called skip
                 report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
@@ -129,7 +132,7 @@ class CheckingSession:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Gather figures, on the controller or in the only process."""
         if not self.is_worker and (facts := getattr(report, "llmserve", None)):
-            self.facts.append(facts)
+            self.facts.append(json.loads(facts) if isinstance(facts, str) else facts)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write reports; never green on nothing."""
