@@ -46,7 +46,7 @@ def find_model(
         UnsupportedModel: a config was found, its architecture is not understood.
         BadConfig: a config was found and is damaged.
     """
-    name = aliases.get(ref, ref).strip()
+    name = aliases.get(ref, ref).strip().removeprefix("hf://")
     if not name or "\0" in name:
         raise ModelNotFound(f"{ref!r} is not a model name")
     root = base_dir if base_dir is not None else Path.cwd()

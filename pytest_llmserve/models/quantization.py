@@ -42,6 +42,7 @@ _MODELOPT: Final[Mapping[str, tuple[Scheme, int, int | None]]] = {
     "W8A16": ("int8", 8, None),
     "MIXED_PRECISION": ("mixed", 8, None),
 }
+_EXPERT: Final = re.compile(r"\.experts\.\d+\.")
 _INT: Final[Mapping[int, Scheme]] = {4: "int4", 8: "int8"}
 _IGNORE_KEYS: Final = (
     "modules_to_not_convert",
@@ -214,12 +215,15 @@ def _modelopt(c: Fields, method: str) -> Quantization:
 
 
 def _quantized_layers(c: Fields) -> Mapping[str, str]:
+    """Module path to scheme; of routed experts, one entry stands for all that agree."""
     modules: dict[str, str] = {}
     for name, entry in (c.object("quantized_layers") or {}).items():
         algo = entry.get("quant_algo") if isinstance(entry, Mapping) else None
         if not isinstance(algo, str):
             raise c.bad(f"quantized_layers.{name}", entry, "an object with a quant_algo")
-        modules[name] = _MODELOPT.get(algo, ("unknown", 0, None))[0]
+        scheme = _MODELOPT.get(algo, ("unknown", 0, None))[0]
+        key = _EXPERT.sub(".experts.0.", name)
+        modules[key] = scheme if modules.get(key, scheme) == scheme else "unknown"
     return modules
 
 
