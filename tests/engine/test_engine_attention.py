@@ -101,6 +101,14 @@ def test_bytes_of_a_head_by_kv_dtype(dtype, expected):
     assert kv_head_token_bytes(128, 128, dtype, 16) == expected
 
 
+def test_scales_are_counted_in_whole_groups():
+    # nvfp4: one byte for 16 elements; indexer keys: a float32 for 128
+    assert kv_head_token_bytes(256, 256, "nvfp4", 16) == 2 * (128 + 16)
+    assert kv_head_token_bytes(136, 136, "nvfp4", 16) == 2 * (68 + 9)
+    assert cache_token_bytes(IndexerCache(index_head_dim=128 * 3)) == 384 + 12
+    assert cache_token_bytes(IndexerCache(index_head_dim=129)) == 129 + 8
+
+
 def test_float32_models_cache_float32():
     assert kv_head_token_bytes(128, 128, "auto", 32) == 1_024
 

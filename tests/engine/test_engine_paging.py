@@ -66,3 +66,10 @@ def test_capacity_in_blocks_can_be_less_than_in_bytes():
     pool = 160
     assert capacity_requests(pool, 17) == 9
     assert capacity_requests_paged(pool, 17, bytes_per_token=1, block_size=16) == 5
+
+
+def test_blocks_of_one_token_waste_nothing():
+    saving = paging_saving((5, 7), block_size=1, max_model_len=7, bytes_per_token=2)
+    assert saving.paged_waste_bytes == 0
+    with pytest.raises(ValueError, match="block_size must be at least 1, got 0"):
+        paging_saving((5,), block_size=0, max_model_len=7, bytes_per_token=2)

@@ -255,3 +255,11 @@ def test_experts_that_are_not_routed_are_streamed():
     base = specs.model("n", [(layer, 1)], hidden=4_096, vocab=32_000)
     assert step_costs(spec).weight_bytes - step_costs(base).weight_bytes == 1_024 * 4_096 * 2
     assert step_costs(spec).experts == step_costs(base).experts
+
+
+def test_equal_layers_in_two_groups_are_one():
+    layer = specs.llama_31_8b().layer_groups[0].layer
+    sizes = {"hidden": 4_096, "vocab": 128_256}
+    whole = specs.model("m", [(layer, 32)], **sizes)
+    split = specs.model("m", [(layer, 10), (layer, 22)], **sizes)
+    assert step_costs(split) == step_costs(whole)

@@ -40,6 +40,14 @@ def test_chunks_change_nothing(monkeypatch):
     assert (whole.fits == parts.fits).all()
 
 
+def test_a_chunk_never_holds_more_than_its_cells(monkeypatch):
+    seen = []
+    monkeypatch.setattr(sweep, "CHUNK_CELLS", 10)
+    monkeypatch.setattr(sweep, "mul", lambda a, b: seen.append((a * b).size) or a * b)
+    kv_sweep([request_bytes(MODELS[0])], np.arange(1, 8), CONCURRENCIES, [GIB])
+    assert seen == [10, 10, 10, 5]
+
+
 def test_floors_over_a_grid():
     costs = step_costs(specs.gemma_3_27b())
     peak, bandwidth = 989.4e12, 3.35e12
