@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
 from pytest_llmserve.hardware.catalogue import load_gpu
 from pytest_llmserve.manifests.launch import Word
 from pytest_llmserve.models.config_reader import read_config
-from pytest_llmserve.models.spec import ModelSpec
-from pytest_llmserve.runtimes.deployment import Refusal
 from pytest_llmserve.runtimes.vllm.args import ParsedArgs, parse_args
 from pytest_llmserve.runtimes.vllm.refusals import refusals
 from pytest_llmserve.runtimes.vllm.resolve import resolve_settings
-from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 from pytest_llmserve.verdict import Location
+
+if TYPE_CHECKING:
+    from pytest_llmserve.models.spec import ModelSpec
+    from pytest_llmserve.runtimes.deployment import Refusal
+    from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 
 NEWEST = "0.33.0"
 # The public config.json of meta-llama/Llama-3.1-8B: what decides shape and limits.

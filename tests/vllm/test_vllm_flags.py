@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from packaging.version import Version
@@ -91,7 +92,7 @@ def test_two_rows_of_one_flag_never_hold_at_once() -> None:
         rows[flag.dest].append((flag.since, flag.until))
     for dest, spans in rows.items():
         spans.sort()
-        for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        for (_, end), (start, _) in pairwise(spans):
             assert end <= start, dest
 
 
