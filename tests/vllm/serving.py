@@ -38,6 +38,49 @@ LLAMA: dict[str, Any] = {
 }
 
 
+GEMMA_2: dict[str, Any] = {
+    "architectures": ["Gemma2ForCausalLM"],
+    "model_type": "gemma2",
+    "hidden_size": 3584,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 42,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 256,
+    "vocab_size": 256000,
+    "max_position_embeddings": 8192,
+    "sliding_window": 4096,
+    "torch_dtype": "bfloat16",
+}
+MAMBA_HYBRID: dict[str, Any] = {
+    "architectures": ["FalconH1ForCausalLM"],
+    "model_type": "falcon_h1",
+    "hidden_size": 2048,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "vocab_size": 32768,
+    "max_position_embeddings": 16384,
+    "mamba_d_ssm": 3072,
+    "mamba_d_state": 256,
+    "mamba_d_conv": 4,
+    "mamba_n_heads": 24,
+    "mamba_d_head": 128,
+    "mamba_n_groups": 1,
+    "torch_dtype": "bfloat16",
+}
+
+
+def fp8(**extra: Any) -> dict[str, Any]:
+    return {"quant_method": "fp8", "activation_scheme": "dynamic", **extra}
+
+
+GROUPS = {"bits": 4, "group_size": 128, "sym": True, "desc_act": False}
+NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}
+
+
 def model(**changes: Any) -> ModelSpec:
     """Llama-3.1-8B with some keys changed."""
     return read_config({**LLAMA, **changes}, model_id="org/model", source="config.json")
