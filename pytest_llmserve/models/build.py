@@ -6,22 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_llmserve.models import build_layers as layers
-from pytest_llmserve.models import build_state as state
 from pytest_llmserve.models.names import names_of
-from pytest_llmserve.models.parts import (
-    Attention,
-    Block,
-    Extra,
-    GatedDelta,
-    KimiDelta,
-    Latent,
-    Lightning,
-    Mamba1,
-    Mamba2,
-    Mlp,
-    Moe,
-    ShortConv,
-)
+from pytest_llmserve.models.parts import Attention, Block, Extra, Latent, Mlp, Moe
 from pytest_llmserve.models.spec import (
     Cache,
     Experts,
@@ -34,6 +20,7 @@ from pytest_llmserve.models.spec import (
 )
 
 if TYPE_CHECKING:
+    from pytest_llmserve.models.parts import Part
     from pytest_llmserve.models.shape import Shape
 
 Names = Mapping[str, str]
@@ -42,23 +29,14 @@ _WEIGHTS: Final[Mapping[type, Callable[[Any, int, Names], Iterator[Weight]]]] = 
     Latent: layers.latent_weights,
     Mlp: layers.mlp_weights,
     Moe: layers.moe_weights,
-    Mamba1: state.mamba1_weights,
-    Mamba2: state.mamba2_weights,
-    GatedDelta: state.gated_delta_weights,
-    KimiDelta: state.kimi_delta_weights,
-    Lightning: state.lightning_weights,
-    ShortConv: state.short_conv_weights,
     Extra: lambda part, _hidden, _names: layers.extra_weights(part),
 }
-_CACHES: Final[Mapping[type, Callable[[Any, int], Iterator[Cache]]]] = {
-    Attention: lambda part, _hidden: layers.attention_caches(part),
-    Latent: lambda part, _hidden: layers.latent_caches(part),
-    Mamba1: lambda part, _hidden: state.mamba1_caches(part),
-    Mamba2: lambda part, _hidden: state.mamba2_caches(part),
-    GatedDelta: lambda part, _hidden: state.gated_delta_caches(part),
-    KimiDelta: lambda part, _hidden: state.kimi_delta_caches(part),
-    Lightning: lambda part, _hidden: state.lightning_caches(part),
-    ShortConv: state.short_conv_caches,
+_CACHES: Final[Mapping[type, Callable[[Any], Iterator[Cache]]]] = {
+    Attention: layers.attention_caches,
+    Latent: layers.latent_caches,
+    Mlp: lambda _part: iter(()),
+    Moe: lambda _part: iter(()),
+    Extra: lambda _part: iter(()),
 }
 
 
@@ -107,9 +85,11 @@ def _layer(block: Block, shape: Shape, names: Names) -> Layer:
     caches: list[Cache] = []
     experts: Experts | None = None
     for part in block.parts:
-        weights.extend(_WEIGHTS[type(part)](part, hidden, names))
-        if type(part) in _CACHES:
-            caches.extend(_CACHES[type(part)](part, hidden))
+        if type(part) in _WEIGHTS:
+            weights.extend(_WEIGHTS[type(part)](part, hidden, names))
+            caches.extend(_CACHES[type(part)](part))
+        else:
+            _add_state(part, hidden, names, weights, caches)
         if isinstance(part, Moe):
             experts = Experts(
                 num_experts=part.num_experts,
@@ -119,6 +99,15 @@ def _layer(block: Block, shape: Shape, names: Names) -> Layer:
     if block.norms:
         weights.extend(_norms(names["norm"], shape, block.norms))
     return Layer(caches=tuple(caches), weights=tuple(weights), experts=experts)
+
+
+def _add_state(
+    part: Part, hidden_size: int, names: Names, weights: list[Weight], caches: list[Cache]
+) -> None:
+    from pytest_llmserve.models.build_state import CACHES, WEIGHTS
+
+    weights.extend(WEIGHTS[type(part)](part, hidden_size, names))
+    caches.extend(CACHES[type(part)](part, hidden_size))
 
 
 def _norms(name: str, shape: Shape, count: int) -> Iterator[Weight]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from pytest_llmserve.models.build_layers import linear, vector
 from pytest_llmserve.models.spec import Cache, Group, Shard, StateCache, StateTensor, Weight
-
-if TYPE_CHECKING:
-    from pytest_llmserve.models.parts import (
-        GatedDelta,
-        KimiDelta,
-        Lightning,
-        Mamba1,
-        Mamba2,
-        ShortConv,
-    )
+from pytest_llmserve.models.state_parts import (
+    GatedDelta,
+    KimiDelta,
+    Lightning,
+    Mamba1,
+    Mamba2,
+    ShortConv,
+)
 
 Names = Mapping[str, str]
 _STATE = Group.STATE
@@ -215,3 +213,21 @@ def short_conv_weights(part: ShortConv, hidden_size: int, names: Names) -> Itera
 def short_conv_caches(part: ShortConv, hidden_size: int) -> Iterator[Cache]:
     """The last inputs of the convolution."""
     yield StateCache(kind="short_conv", tensors=(_conv_state(part.conv_kernel, hidden_size),))
+
+
+WEIGHTS: Final[Mapping[type, Callable[[Any, int, Names], Iterator[Weight]]]] = {
+    Mamba1: mamba1_weights,
+    Mamba2: mamba2_weights,
+    GatedDelta: gated_delta_weights,
+    KimiDelta: kimi_delta_weights,
+    Lightning: lightning_weights,
+    ShortConv: short_conv_weights,
+}
+CACHES: Final[Mapping[type, Callable[[Any, int], Iterator[Cache]]]] = {
+    Mamba1: lambda part, _hidden: mamba1_caches(part),
+    Mamba2: lambda part, _hidden: mamba2_caches(part),
+    GatedDelta: lambda part, _hidden: gated_delta_caches(part),
+    KimiDelta: lambda part, _hidden: kimi_delta_caches(part),
+    Lightning: lambda part, _hidden: lightning_caches(part),
+    ShortConv: short_conv_caches,
+}

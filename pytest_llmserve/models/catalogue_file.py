@@ -6,7 +6,7 @@ class, and positions in the stack are written as ``0-2,5``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
@@ -24,17 +24,21 @@ from pytest_llmserve.models.spec import (
 _PARTS: Final[Mapping[str, type]] = {
     "attention": p.Attention,
     "latent": p.Latent,
-    "mamba1": p.Mamba1,
-    "mamba2": p.Mamba2,
-    "gated_delta": p.GatedDelta,
-    "kimi_delta": p.KimiDelta,
-    "lightning": p.Lightning,
-    "short_conv": p.ShortConv,
     "mlp": p.Mlp,
     "moe": p.Moe,
     "extra": p.Extra,
 }
-_KEYS: Final = {kind: key for key, kind in _PARTS.items()}
+_STATE_PARTS: Final[Mapping[str, str]] = {
+    "mamba1": "Mamba1",
+    "mamba2": "Mamba2",
+    "gated_delta": "GatedDelta",
+    "kimi_delta": "KimiDelta",
+    "lightning": "Lightning",
+    "short_conv": "ShortConv",
+}
+_KEYS: Final = {kind.__name__: key for key, kind in _PARTS.items()} | {
+    name: key for key, name in _STATE_PARTS.items()
+}
 
 
 def dump_shape(shape: Shape) -> dict[str, Any]:
@@ -42,7 +46,7 @@ def dump_shape(shape: Shape) -> dict[str, Any]:
     out = _plain(shape, skip=("blocks",))
     out["blocks"] = [
         {"layers": _ranges(indices), "norms": block.norms}
-        | {_KEYS[type(part)]: _plain(part) for part in block.parts}
+        | {_KEYS[type(part).__name__]: _plain(part) for part in block.parts}
         for block, indices in shape.blocks
     ]
     return out
@@ -65,8 +69,21 @@ def load_shape(entry: Mapping[str, Any]) -> Shape:
 
 
 def _load_block(entry: Mapping[str, Any]) -> tuple[p.Block, tuple[int, ...]]:
-    parts = tuple(_PARTS[key](**_tuples(value)) for key, value in entry.items() if key in _PARTS)
+    parts = tuple(
+        _part_class(key)(**_tuples(value))
+        for key, value in entry.items()
+        if key in _PARTS or key in _STATE_PARTS
+    )
     return p.Block(parts=parts, norms=entry["norms"]), _indices(entry["layers"])
+
+
+def _part_class(key: str) -> Callable[..., p.Part]:
+    if key in _PARTS:
+        return _PARTS[key]
+    from pytest_llmserve.models import state_parts
+
+    found: Callable[..., p.Part] = getattr(state_parts, _STATE_PARTS[key])
+    return found
 
 
 def _load_weight(entry: Mapping[str, Any]) -> Weight:

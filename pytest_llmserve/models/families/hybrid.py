@@ -20,15 +20,8 @@ from pytest_llmserve.models.families.common import (
 from pytest_llmserve.models.families.latent import latent
 from pytest_llmserve.models.families.moe import first_dense, sparse_step
 from pytest_llmserve.models.families.state_space import is_state, state_bits
-from pytest_llmserve.models.parts import (
-    Block,
-    GatedDelta,
-    KimiDelta,
-    Mlp,
-    Moe,
-    Part,
-    ShortConv,
-)
+from pytest_llmserve.models.parts import Block, Mlp, Moe, Part
+from pytest_llmserve.models.state_parts import GatedDelta, KimiDelta, ShortConv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ from pytest_llmserve.models.families.common import (
     with_window,
 )
 from pytest_llmserve.models.families.llama import pattern_kinds, qwen_kinds
-from pytest_llmserve.models.parts import Attention, Block, Lightning, Mlp, Moe
+from pytest_llmserve.models.parts import Attention, Block, Mlp, Moe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -228,6 +228,8 @@ def minimax_m2(c: Fields) -> Decoder:
 
 def minimax_m1(c: Fields) -> Decoder:
     """MiniMax-Text-01 and M1: lightning attention, each eighth layer softmax."""
+    from pytest_llmserve.models.state_parts import Lightning
+
     layers = c.num_layers()
     kinds = flags_of(c, "attn_type_list", layers) or _m1_kinds(c)
     part = attention(c)

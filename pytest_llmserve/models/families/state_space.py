@@ -20,13 +20,8 @@ from pytest_llmserve.models.families.common import (
     stack,
     uniform,
 )
-from pytest_llmserve.models.parts import (
-    Block,
-    Mamba1,
-    Mamba2,
-    Mlp,
-    Part,
-)
+from pytest_llmserve.models.parts import Block, Mlp, Part
+from pytest_llmserve.models.state_parts import Mamba1, Mamba2
 
 if TYPE_CHECKING:
     from pytest_llmserve.models.fields import Fields
