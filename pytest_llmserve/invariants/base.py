@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from pytest_llmserve.units import format_gib
 from pytest_llmserve.verdict import Certainty, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -90,3 +91,17 @@ def certainty_of_shortage(need: Interval, available: Interval) -> Certainty | No
     if need.high > available.low:
         return Certainty.CLOSE
     return None
+
+
+def shortage_words(certainty: Certainty, margin_bytes: Interval) -> str:
+    """``short of 1.20 GiB per GPU``; for a close call what may be missing at the far end."""
+    if certainty is Certainty.CLOSE:
+        return f"may be short of {format_gib(-margin_bytes.low)} GiB per GPU"
+    return f"short of {format_gib(-margin_bytes.expected)} GiB per GPU"
+
+
+def range_words(value: Interval, certainty: Certainty) -> str:
+    """The expected GiB; for a close call both ends, since they decide."""
+    if certainty is Certainty.CLOSE and not value.is_exact:
+        return f"{format_gib(value.low)} to {format_gib(value.high)}"
+    return format_gib(value.expected)

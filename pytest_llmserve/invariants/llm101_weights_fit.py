@@ -11,6 +11,8 @@ from pytest_llmserve.invariants.base import (
     certainty_of_shortage,
     failed,
     passed,
+    range_words,
+    shortage_words,
 )
 from pytest_llmserve.invariants.fixes import more_memory, recheck
 from pytest_llmserve.invariants.memory import budget_rows, overhead_bytes, why_unknown
@@ -36,8 +38,8 @@ def fits(subject: Subject) -> Verdict:
             margin_bytes=margin,
         )
     return failed(
-        f"short of {gib(-margin.expected)} GiB per GPU: weights and overhead need "
-        f"{gib(need.expected)}, {gib(vram.budget_bytes.expected)} is usable",
+        f"{shortage_words(certainty, margin)}: weights and overhead need "
+        f"{range_words(need, certainty)}, {gib(vram.budget_bytes.expected)} is usable",
         certainty,
         margin_bytes=margin,
         ledger=Ledger("per GPU", tuple(budget_rows(vram))),

@@ -11,6 +11,8 @@ from pytest_llmserve.invariants.base import (
     certainty_of_shortage,
     failed,
     passed,
+    range_words,
+    shortage_words,
 )
 from pytest_llmserve.invariants.fixes import kv_note, more_memory, recheck, shorter_context
 from pytest_llmserve.invariants.memory import budget_rows, why_unknown
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.invariants.fixes import Candidate
     from pytest_llmserve.runtimes.deployment import KvPool, VramLedger
     from pytest_llmserve.subject import Subject
+    from pytest_llmserve.verdict import Certainty
 
 
 def fits(subject: Subject) -> Verdict:
@@ -42,7 +45,7 @@ def fits(subject: Subject) -> Verdict:
         )
     location = subject.deployment.settings.max_model_len.location or subject.deployment.location
     return failed(
-        _headline(kv, left, margin),
+        _headline(kv, left, margin, certainty),
         certainty,
         margin_bytes=margin,
         location=location,
@@ -51,15 +54,15 @@ def fits(subject: Subject) -> Verdict:
     )
 
 
-def _headline(kv: KvPool, left: Interval, margin: Interval) -> str:
+def _headline(kv: KvPool, left: Interval, margin: Interval, certainty: Certainty) -> str:
+    short = shortage_words(certainty, margin)
     if left.expected <= 0:
         return (
-            f"short of {gib(-margin.expected)} GiB per GPU: no memory is left for the KV cache, "
-            f"a request needs {gib(kv.need_bytes)}"
+            f"{short}: no memory is left for the KV cache, a request needs {gib(kv.need_bytes)} GiB"
         )
     return (
-        f"short of {gib(-margin.expected)} GiB per GPU: one {kv.max_model_len:,}-token request "
-        f"needs {gib(kv.need_bytes)} GiB of KV, {gib(left.expected)} is left"
+        f"{short}: one {kv.max_model_len:,}-token request needs {gib(kv.need_bytes)} GiB of KV, "
+        f"{range_words(left, certainty)} is left"
     )
 
 

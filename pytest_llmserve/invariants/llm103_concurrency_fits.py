@@ -11,6 +11,8 @@ from pytest_llmserve.invariants.base import (
     certainty_of_shortage,
     failed,
     passed,
+    range_words,
+    shortage_words,
 )
 from pytest_llmserve.invariants.fixes import Candidate, more_memory, recheck
 from pytest_llmserve.invariants.memory import budget_rows, why_unknown
@@ -82,9 +84,9 @@ def _within_pool(subject: Subject, load: Workload) -> Verdict:
         LedgerRow("short by", short, "", "="),
     ]
     return failed(
-        f"short of {gib(-margin.expected)} GiB per GPU: {count:,} requests of "
+        f"{shortage_words(certainty, margin)}: {count:,} requests of "
         f"{load.tokens_per_request:,} tokens need {gib(need.expected)} of KV, "
-        f"{gib(left.expected)} is left",
+        f"{range_words(left, certainty)} is left",
         certainty,
         margin_bytes=margin,
         ledger=Ledger("per GPU", tuple(rows)),

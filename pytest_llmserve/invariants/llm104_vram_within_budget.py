@@ -10,6 +10,8 @@ from pytest_llmserve.invariants.base import (
     certainty_of_shortage,
     failed,
     passed,
+    range_words,
+    shortage_words,
 )
 from pytest_llmserve.invariants.fixes import Candidate, recheck
 from pytest_llmserve.invariants.memory import bar, why_unknown
@@ -55,7 +57,7 @@ def _judge(subject: Subject) -> Verdict:
     settings = subject.deployment.settings
     utilization = getattr(settings, "gpu_memory_utilization", None)
     return failed(
-        f"over by {gib(-margin.expected)} GiB per GPU: takes {gib(taken.expected)}, "
+        f"{shortage_words(certainty, margin)}: takes {range_words(taken, certainty)}, "
         f"{gib(allowed.expected)} is the declared budget",
         certainty,
         margin_bytes=margin,

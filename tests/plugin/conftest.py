@@ -1,0 +1,9 @@
+"""In-process runs find our rooms loaded: pytester forgets what a run itself imports."""
+
+import pytest_llmserve._pytest.session
+import pytest_llmserve.assertions
+import pytest_llmserve.manifests.compose
+import pytest_llmserve.manifests.kubernetes
+import pytest_llmserve.policy_file
+import pytest_llmserve.reporting.json_report
+import pytest_llmserve.servers.assemble  # noqa: F401
