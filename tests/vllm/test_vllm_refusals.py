@@ -9,7 +9,7 @@ import pytest
 from serving import GEMMA_2, GROUPS, LLAMA, MAMBA_HYBRID, NVFP4, fp8, model, refused, rules
 
 from pytest_llmserve.models.config_reader import read_config
-from pytest_llmserve.models.spec import ContextLimits
+from pytest_llmserve.models.spec import ContextLimits, IndexerCache
 
 if TYPE_CHECKING:
     from pytest_llmserve.models.spec import ModelSpec
@@ -355,6 +355,24 @@ class TestDtype:
         assert rules("--kv-cache-dtype fp8_e5m2", of=of) == ["dtype"]
         assert rules("--kv-cache-dtype fp8_e5m2") == []
 
+    def test_sparse_attention_needs_hopper_or_blackwell_and_its_block(self) -> None:
+        plain = spec(DEEPSEEK)
+        indexed = tuple(
+            replace(
+                group,
+                layer=replace(
+                    group.layer, caches=(*group.layer.caches, IndexerCache(index_head_dim=128))
+                ),
+            )
+            for group in plain.layer_groups
+        )
+        of = replace(plain, layer_groups=indexed)
+        assert rules("", gpu="a100-sxm-80gb", of=of) == ["dtype"]
+        assert rules("", gpu="l4", of=of) == ["dtype"]
+        assert rules("", gpu="h100-sxm-80gb", of=of) == []
+        assert rules("--block-size 128", gpu="h100-sxm-80gb", of=of) == ["dtype"]
+        assert rules("--block-size 64", gpu="h100-sxm-80gb", of=of) == []
+
     def test_nvfp4_cache(self) -> None:
         assert rules("--kv-cache-dtype nvfp4", gpu="h100-sxm-80gb") == ["dtype"]
         assert rules("--kv-cache-dtype nvfp4", gpu="b200-sxm-180gb") == []
@@ -381,6 +399,13 @@ class TestQuantization:
         assert "does not match the quantization method" in found.server_says
         assert rules("--quantization awq", of=of) == []
         assert rules("--quantization awq_marlin", of=of) == []
+
+    def test_some_checkpoints_overrule_any_flag(self) -> None:
+        # club-3090 ran --quantization auto_round on an auto-round checkpoint with 0.27.1.
+        of = model(quantization_config={"quant_method": "auto-round", **GROUPS})
+        assert rules("--quantization auto_round", version="0.27.1", of=of) == []
+        of = model(quantization_config=NVFP4)
+        assert rules("--quantization fp8", gpu="b200-sxm-180gb", of=of) == []
 
     def test_a_flag_that_needs_a_checkpoint(self) -> None:
         (found,) = refused("--quantization awq")
@@ -491,6 +516,14 @@ class TestScheduler:
             "max_num_batched_tokens (128) must be greater than or equal to max_num_seqs (256)."
         )
 
+    def test_an_image_that_does_not_fit_a_step(self) -> None:
+        of = replace(model(), architecture="Gemma4ForConditionalGeneration")
+        (found,) = refused("--max-num-batched-tokens 2048", of=of)
+        assert found.server_says.startswith("Chunked MM input disabled")
+        assert not found.is_certain
+        assert rules("--max-num-batched-tokens 2496", of=of) == []
+        assert rules("--max-num-batched-tokens 2048 --language-model-only", of=of) == []
+
     def test_nothing_at_all(self) -> None:
         assert "scheduler" in rules("--max-num-seqs 0")
 
@@ -535,6 +568,13 @@ class TestOther:
     )
     def test_ranges_and_combinations(self, line: str, version: str, is_refused: bool) -> None:
         assert (rules(line, version=version) == ["other"]) is is_refused
+
+    def test_a_class_that_is_gone(self) -> None:  # run on 0.32
+        of = replace(model(), architecture="MptForCausalLM")
+        (found,) = refused(version="0.32.0", of=of)
+        assert found.server_says == "Model architecture MptForCausalLM was supported in vLLM until"
+        assert found.is_certain
+        assert refused(version="0.28.0", of=of) == []
 
     def test_a_class_that_is_too_new(self) -> None:
         new = spec({**LLAMA, "architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss"})

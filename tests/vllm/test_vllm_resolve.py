@@ -280,6 +280,11 @@ class TestQuantization:
         assert settle("--quantization fp8").quantization.value == "fp8"
         assert settle().quantization.value is None
 
+    def test_a_flag_on_a_checkpoint_of_its_family_takes_the_merged_method(self) -> None:
+        of = model(quantization_config={"quant_method": "awq", **GROUPS})
+        assert settle("--quantization awq", of=of).quantization.value == "auto_awq"
+        assert settle("-q awq", version="0.23.0", of=of).quantization.value == "awq"
+
     @pytest.mark.parametrize(
         ("config", "version", "kind"),
         [

@@ -80,6 +80,18 @@ _FAMILIES: Final = (
     frozenset({"fp8", "deepseek_v4_fp8"}),
     frozenset({"auto-round", "inc", "gptq", "awq", "gptq_marlin", "awq_marlin"}),
 )
+# What the checkpoint says wins over any --quantization (their override looks at nothing else).
+_OVERRULING: Final = frozenset(
+    {
+        "deepseek_v4_fp8",
+        "gpt_oss_mxfp4",
+        "inc",
+        "modelopt",
+        "modelopt_fp4",
+        "modelopt_mixed",
+        "modelopt_mxfp8",
+    }
+)
 # Methods that only read a checkpoint written for them.
 NEED_CHECKPOINT: Final = frozenset(
     {
@@ -181,6 +193,14 @@ def are_compatible(asked: str, stored: str) -> bool:
         or asked == "humming"
         or any(asked in family and stored in family for family in _FAMILIES)
     )
+
+
+def effective(asked: str, stored: str | None) -> str:
+    """The method in effect for a ``--quantization`` and the checkpoint's own method."""
+    is_merged = stored in ("auto_awq", "auto_gptq") and are_compatible(asked, stored)
+    if stored is not None and (stored in _OVERRULING or is_merged) and asked != "humming":
+        return asked if asked == "moe_wna16" else stored
+    return asked
 
 
 def method_of(model: ModelSpec, version: Version, capability: int | None) -> str | None:

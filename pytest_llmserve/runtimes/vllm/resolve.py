@@ -9,7 +9,7 @@ from pytest_llmserve.runtimes.deployment import Setting
 from pytest_llmserve.runtimes.vllm.batching import BatchInputs, resolve_batch
 from pytest_llmserve.runtimes.vllm.dtypes import SPELLINGS, auto_dtype, checkpoint_kv_dtype
 from pytest_llmserve.runtimes.vllm.limits import Derived, derive
-from pytest_llmserve.runtimes.vllm.quant_methods import method_of
+from pytest_llmserve.runtimes.vllm.quant_methods import effective, method_of
 from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 from pytest_llmserve.runtimes.vllm.speculative import read_speculative
 from pytest_llmserve.runtimes.vllm.traits import (
@@ -202,9 +202,10 @@ def _quantization(
     stored = None
     if model is not None:
         stored = method_of(model, read.version, gpu.capability if gpu else None)
-    if stored is not None and "quantization" not in read.args.stated:
-        return Setting(stored, "config.json")
-    return read.get("quantization", stored)
+    stated = read.args.stated.get("quantization")
+    if stated is None:
+        return Setting(stored, "config.json" if stored else read.default_source())
+    return Setting(effective(str(stated.value), stored), stated.source, stated.location)
 
 
 def _turns_graphs_off(read: _Reader) -> bool:

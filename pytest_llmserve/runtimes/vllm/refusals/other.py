@@ -137,7 +137,10 @@ def _speculative_tokens(case: Case) -> Refusal | None:
             says = "num_speculative_tokens must be provided"
             headline = f"no number of speculative tokens for {method}"
             expected = '"num_speculative_tokens": N'
-            return case.refuse("other", headline, says, expected=expected, at=_SPEC)
+            is_certain = method == "ngram"  # a draft's own config may say how many
+            return case.refuse(
+                "other", headline, says, expected=expected, at=_SPEC, is_certain=is_certain
+            )
         return None
     is_count = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0
     if is_count:

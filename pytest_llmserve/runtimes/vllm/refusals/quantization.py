@@ -56,7 +56,7 @@ def _unknown(case: Case) -> Refusal | None:
 
 
 def _mismatch(case: Case) -> Refusal | None:
-    asked, stored = case.value("quantization"), _stored(case)
+    asked, stored = case.settings.quantization.value, _stored(case)
     if asked is None or stored is None or are_compatible(asked, stored):
         return None
     return case.refuse(
