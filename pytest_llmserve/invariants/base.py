@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from pytest_llmserve.units import format_gib
+from pytest_llmserve.units import format_gib, format_hundredths, hundredths_of_gib
 from pytest_llmserve.verdict import Certainty, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -93,11 +93,18 @@ def certainty_of_shortage(need: Interval, available: Interval) -> Certainty | No
     return None
 
 
-def shortage_words(certainty: Certainty, margin_bytes: Interval) -> str:
-    """``short of 1.20 GiB per GPU``; for a close call what may be missing at the far end."""
+def shortage_words(certainty: Certainty, need: Interval, available: Interval) -> str:
+    """``short of 1.20 GiB per GPU``; for a close call what may be missing at the far end.
+
+    The difference is that of the two figures as they are printed.
+    """
     if certainty is Certainty.CLOSE:
-        return f"may be short of {format_gib(-margin_bytes.low)} GiB per GPU"
-    return f"short of {format_gib(-margin_bytes.expected)} GiB per GPU"
+        return f"may be short of {_printed_difference(need.high, available.low)} GiB per GPU"
+    return f"short of {_printed_difference(need.expected, available.expected)} GiB per GPU"
+
+
+def _printed_difference(need_bytes: int, available_bytes: int) -> str:
+    return format_hundredths(hundredths_of_gib(need_bytes) - hundredths_of_gib(available_bytes))
 
 
 def range_words(value: Interval, certainty: Certainty) -> str:

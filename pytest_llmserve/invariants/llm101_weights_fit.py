@@ -15,11 +15,19 @@ from pytest_llmserve.invariants.base import (
     shortage_words,
 )
 from pytest_llmserve.invariants.fixes import more_memory, recheck
-from pytest_llmserve.invariants.memory import budget_rows, overhead_bytes, why_unknown
+from pytest_llmserve.invariants.memory import (
+    budget_rows,
+    is_pool_stated,
+    overhead_bytes,
+    taken_bytes,
+    taken_rows,
+    why_unknown,
+)
 from pytest_llmserve.units import format_gib as gib
-from pytest_llmserve.verdict import Ledger, Verdict
+from pytest_llmserve.verdict import Ledger, LedgerRow, Verdict
 
 if TYPE_CHECKING:
+    from pytest_llmserve.runtimes.deployment import VramLedger
     from pytest_llmserve.subject import Subject
 
 
@@ -28,6 +36,8 @@ def fits(subject: Subject) -> Verdict:
     vram = subject.plan.vram
     if vram is None:
         return cannot_tell(why_unknown(subject.plan))
+    if is_pool_stated(vram):
+        return _beside_stated_pool(vram)
     need = vram.weights_bytes + overhead_bytes(vram)
     certainty = certainty_of_shortage(need, vram.budget_bytes)
     margin = vram.budget_bytes - need
@@ -38,14 +48,42 @@ def fits(subject: Subject) -> Verdict:
             margin_bytes=margin,
         )
     return failed(
-        f"{shortage_words(certainty, margin)}: weights and overhead need "
+        f"{shortage_words(certainty, need, vram.budget_bytes)}: weights and overhead need "
         f"{range_words(need, certainty)}, {gib(vram.budget_bytes.expected)} is usable",
         certainty,
         margin_bytes=margin,
         ledger=Ledger("per GPU", tuple(budget_rows(vram))),
-        details=("vLLM: 'No available memory for the cache blocks' or CUDA out of memory",),
+        details=(_server_says(vram),),
         location=subject.deployment.location,
     )
+
+
+def _beside_stated_pool(vram: VramLedger) -> Verdict:
+    """With a stated pool nothing is left to profiling: all of it has to fit the device."""
+    need, total = taken_bytes(vram), vram.gpu_total_bytes
+    certainty = certainty_of_shortage(need, total)
+    margin = total - need
+    if certainty is None:
+        return passed(
+            f"{gib(need.expected)} of {gib(total.expected)} GiB per GPU with the stated KV cache",
+            margin_bytes=margin,
+        )
+    short = LedgerRow("short by", need - total, "", "=")
+    device = LedgerRow("device memory", total, vram.sources["gpu_total"], "-")
+    return failed(
+        f"{shortage_words(certainty, need, total)}: weights, runtime and the stated KV cache take "
+        f"{range_words(need, certainty)}, the device has {gib(total.expected)}",
+        certainty,
+        margin_bytes=margin,
+        ledger=Ledger("per GPU", (*taken_rows(vram), device, short)),
+        details=("the server says: torch.OutOfMemoryError: CUDA out of memory",),
+    )
+
+
+def _server_says(vram: VramLedger) -> str:
+    if vram.weights_bytes.low > vram.gpu_total_bytes.high:
+        return "the server says: torch.OutOfMemoryError: CUDA out of memory (while loading)"
+    return "the server says: No available memory for the cache blocks."
 
 
 def check(subject: Subject) -> Verdict:

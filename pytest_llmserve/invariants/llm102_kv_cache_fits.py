@@ -45,7 +45,7 @@ def fits(subject: Subject) -> Verdict:
         )
     location = subject.deployment.settings.max_model_len.location or subject.deployment.location
     return failed(
-        _headline(kv, left, margin, certainty),
+        _headline(kv, left, certainty),
         certainty,
         margin_bytes=margin,
         location=location,
@@ -54,8 +54,8 @@ def fits(subject: Subject) -> Verdict:
     )
 
 
-def _headline(kv: KvPool, left: Interval, margin: Interval, certainty: Certainty) -> str:
-    short = shortage_words(certainty, margin)
+def _headline(kv: KvPool, left: Interval, certainty: Certainty) -> str:
+    short = shortage_words(certainty, Interval.exact(kv.need_bytes), left)
     if left.expected <= 0:
         return (
             f"{short}: no memory is left for the KV cache, a request needs {gib(kv.need_bytes)} GiB"

@@ -84,7 +84,7 @@ def _within_pool(subject: Subject, load: Workload) -> Verdict:
         LedgerRow("short by", short, "", "="),
     ]
     return failed(
-        f"{shortage_words(certainty, margin)}: {count:,} requests of "
+        f"{shortage_words(certainty, need, left)}: {count:,} requests of "
         f"{load.tokens_per_request:,} tokens need {gib(need.expected)} of KV, "
         f"{range_words(left, certainty)} is left",
         certainty,
@@ -135,7 +135,11 @@ def check(subject: Subject) -> Verdict:
     def both(changed: Subject) -> Verdict:
         return starts(changed) and fits(changed)
 
-    return replace(verdict, fixes=recheck(subject, _candidates(subject), both))
+    return replace(verdict, fixes=recheck(subject, _candidates(subject), both, _at_once))
+
+
+def _at_once(changed: Subject) -> str:
+    return f"{fits(changed).evidence['requests_at_once']:,} fit at once"
 
 
 INVARIANT = Invariant(

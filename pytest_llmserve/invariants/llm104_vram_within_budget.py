@@ -14,7 +14,7 @@ from pytest_llmserve.invariants.base import (
     shortage_words,
 )
 from pytest_llmserve.invariants.fixes import Candidate, recheck
-from pytest_llmserve.invariants.memory import bar, why_unknown
+from pytest_llmserve.invariants.memory import taken_bytes, taken_rows, why_unknown
 from pytest_llmserve.units import ZERO, Interval
 from pytest_llmserve.units import format_gib as gib
 from pytest_llmserve.verdict import Ledger, LedgerRow, Verdict
@@ -30,8 +30,7 @@ def _judge(subject: Subject) -> Verdict:
     assert budget is not None
     if vram is None:
         return cannot_tell(why_unknown(subject.plan))
-    outside = ZERO if vram.graphs_in_budget else vram.graphs_bytes
-    taken = vram.budget_bytes + outside
+    taken = taken_bytes(vram)
     total = vram.gpu_total_bytes
     allowed = Interval(*(budget.bytes_of(v) for v in total))
     # A share of the total moves with the total: the two are not independent.
@@ -47,17 +46,15 @@ def _judge(subject: Subject) -> Verdict:
         return passed(
             f"{gib(taken.expected)} of {gib(allowed.expected)} GiB per GPU", margin_bytes=margin
         )
-    rows = [LedgerRow("usable by the server", vram.budget_bytes, vram.sources["budget"])]
-    if outside.high:
-        rows.append(LedgerRow("CUDA graphs", outside, f"outside of it, {bar(outside)}", "+"))
-    rows += [
+    rows = [
+        *taken_rows(vram),
         LedgerRow("declared budget", allowed, f"vram_budget = {budget.text!r}", "-"),
         LedgerRow("over by", Interval(-margin.high, -margin.expected, -margin.low), "", "="),
     ]
     settings = subject.deployment.settings
     utilization = getattr(settings, "gpu_memory_utilization", None)
     return failed(
-        f"{shortage_words(certainty, margin)}: takes {range_words(taken, certainty)}, "
+        f"{shortage_words(certainty, taken, allowed)}: takes {range_words(taken, certainty)}, "
         f"{gib(allowed.expected)} is the declared budget",
         certainty,
         margin_bytes=margin,

@@ -25,9 +25,26 @@ def overhead_bytes(vram: VramLedger) -> Interval:
     return vram.activations_bytes + vram.non_torch_bytes + graphs
 
 
+def is_pool_stated(vram: VramLedger) -> bool:
+    """Whether the KV cache's size was stated, so that it is not what the budget leaves."""
+    left = vram.budget_bytes - vram.weights_bytes - overhead_bytes(vram)
+    return vram.kv_available_bytes != left
+
+
+def taken_bytes(vram: VramLedger) -> Interval:
+    """What the server takes of the GPU, graphs captured outside of the budget included."""
+    outside = ZERO if vram.graphs_in_budget else vram.graphs_bytes
+    if is_pool_stated(vram):
+        pool = vram.kv_available_bytes
+        return vram.weights_bytes + overhead_bytes(vram) + outside + pool
+    return vram.budget_bytes + outside
+
+
 def budget_rows(vram: VramLedger) -> list[LedgerRow]:
     """From device memory to what is left for KV cache."""
     sources = vram.sources
+    if is_pool_stated(vram):
+        return [LedgerRow("KV cache", vram.kv_available_bytes, sources["kv_available"])]
     rows = [
         LedgerRow("device memory", vram.gpu_total_bytes, sources["gpu_total"]),
         LedgerRow("usable", vram.budget_bytes, sources["budget"]),
@@ -40,6 +57,24 @@ def budget_rows(vram: VramLedger) -> list[LedgerRow]:
     rows.append(
         LedgerRow("left for KV cache", vram.kv_available_bytes, bar(vram.kv_available_bytes), "=")
     )
+    return rows
+
+
+def taken_rows(vram: VramLedger) -> list[LedgerRow]:
+    """The operands of :func:`taken_bytes`."""
+    sources = vram.sources
+    if not is_pool_stated(vram):
+        rows = [LedgerRow("usable by the server", vram.budget_bytes, sources["budget"])]
+    else:
+        rows = [
+            LedgerRow("weights", vram.weights_bytes, sources["weights"]),
+            LedgerRow("activations", vram.activations_bytes, sources["activations"], "+"),
+            LedgerRow("non-torch", vram.non_torch_bytes, sources["non_torch"], "+"),
+            LedgerRow("KV cache", vram.kv_available_bytes, sources["kv_available"], "+"),
+        ]
+    is_outside = is_pool_stated(vram) or not vram.graphs_in_budget
+    if is_outside and vram.graphs_bytes.high:
+        rows.append(LedgerRow("CUDA graphs", vram.graphs_bytes, sources["graphs"], "+"))
     return rows
 
 

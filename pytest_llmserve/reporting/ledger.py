@@ -13,28 +13,34 @@ LABEL_WIDTH = 26
 
 
 def _as_printed(rows: tuple[LedgerRow, ...]) -> list[int]:
-    """Rounded figures, with the roundings' remainder put on the row that is least exact.
+    """Rounded figures that add up.
 
-    Each ``=`` row is the sum of the rows since the one before it (which starts the next sum).
-    Every figure rounded by itself may miss the printed sum by a hundredth or two; a measured term
-    is uncertain by far more than that, so it takes the difference.
+    Each ``=`` row is the sum of the rows since the last one without a sign. Figures rounded one by
+    one may miss the printed sum by a hundredth or two. In the first sum the operand with the
+    widest error bar takes the difference: it is uncertain by far more than that. Later sums are of
+    figures shown above, so there the result is what those add up to.
     """
     printed = [hundredths_of_gib(row.value.expected) for row in rows]
-    start = 0
+    start, is_first = 0, True
     for index, row in enumerate(rows):
         if row.sign == "":
             start = index
         if row.sign != "=":
             continue
-        total = printed[start] + sum(
-            printed[i] if rows[i].sign == "+" else -printed[i] for i in range(start + 1, index)
-        )
-        operands = [i for i in range(start + 1, index) if rows[i].value.expected]
-        if (difference := printed[index] - total) and operands:
-            loosest = max(operands, key=lambda i: rows[i].value.high - rows[i].value.low)
-            printed[loosest] += difference if rows[loosest].sign == "+" else -difference
-        start = index
+        operands = range(start + 1, index)
+        total = printed[start] + sum(_signed(rows[i], printed[i]) for i in operands)
+        movable = [i for i in operands if not rows[i].value.is_exact and rows[i].value.expected]
+        if is_first and movable:
+            loosest = max(movable, key=lambda i: rows[i].value.high - rows[i].value.low)
+            printed[loosest] += _signed(rows[loosest], printed[index] - total)
+        else:
+            printed[index] = total
+        start, is_first = index, False
     return printed
+
+
+def _signed(row: LedgerRow, hundredths: int) -> int:
+    return hundredths if row.sign == "+" else -hundredths
 
 
 def ledger_lines(ledger: Ledger) -> list[str]:
