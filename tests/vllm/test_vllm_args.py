@@ -352,6 +352,24 @@ def test_secrets_are_never_shown(flag: str) -> None:
     assert values(args)[flag[2:].replace("-", "_")] == "***"
 
 
+class TestUnread:
+    def test_versions_outside_of_those_read(self) -> None:
+        (problem,) = parse("M", "0.34.0").problems
+        assert problem.kind is ProblemKind.WARNING
+        assert "those of 0.33 are applied" in problem.message
+        (problem,) = parse("M", "0.7.3").problems
+        assert problem.kind is ProblemKind.UNKNOWN
+        assert "those of 0.8.5 are applied" in problem.message
+        assert parse("M", "0.33.0").problems == ()
+
+    def test_config_overrides_that_change_the_model(self) -> None:
+        (problem,) = parse("M --hf-overrides.num_hidden_layers 8").problems
+        assert problem.kind is ProblemKind.UNKNOWN
+        assert "`num_hidden_layers`" in problem.message
+        assert str(problem.location) == "chat.yaml:2"
+        assert parse("M --hf-overrides.max_position_embeddings 8").problems == ()
+
+
 class TestChanges:
     def test_a_fix_replaces_a_value_and_what_was_wrong_with_it(self) -> None:
         args = parse("M --max-model-len 25.6K -tp 3")

@@ -409,19 +409,8 @@ class TestUnmodelled:
         )
         return [problem.message for problem in problems]
 
-    def test_a_version_that_was_not_read(self) -> None:
-        (message,) = self.find(version="0.34.0")
-        assert "those of 0.33 are applied" in message
-        assert "those of 0.8.5 are applied" in self.find(version="0.7.3")[0]
-        assert self.find(version="0.33.0") == []
-
     def test_the_old_engine(self) -> None:
         assert "compute capability 7.5" in self.find(version="0.10.2", gpu="t4")[0]
         assert self.find(version="0.11.0", gpu="t4") == []
         assert self.find("--kv-cache-dtype fp8", version="0.10.2") == []
         assert len(self.find("--kv-cache-dtype fp8", version="0.10.2", gpu="l4")) == 1
-
-    def test_config_overrides_that_change_the_model(self) -> None:
-        (message,) = self.find("--hf-overrides.num_hidden_layers 8")
-        assert "`num_hidden_layers`" in message
-        assert self.find("--hf-overrides.max_position_embeddings 8") == []

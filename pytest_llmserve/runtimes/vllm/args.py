@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,6 +9,7 @@ from pytest_llmserve.runtimes.vllm.argv import prepare, refusal
 from pytest_llmserve.runtimes.vllm.config_file import config_words
 from pytest_llmserve.runtimes.vllm.flags import all_flags, flag_table
 from pytest_llmserve.runtimes.vllm.parser import Parse, Stated, run_parser
+from pytest_llmserve.runtimes.vllm.unmodelled import unread_words
 from pytest_llmserve.runtimes.vllm.values import ValueRefusedError, parse_value
 from pytest_llmserve.runtimes.vllm.versions import short
 from pytest_llmserve.verdict import Problem, ProblemKind
@@ -115,7 +115,7 @@ def parse_args(
         problems.append(_missing_file(prepared.config))
     model = _model(parse, problems, argv, is_serve=is_serve)
     parse.stated.pop("model", None)
-    return ParsedArgs(
+    args = ParsedArgs(
         version=version,
         stated=parse.stated,
         model=model,
@@ -123,6 +123,10 @@ def parse_args(
         problems=tuple(problems),
         unresolved=frozenset(parse.unresolved),
     )
+    places = [word.location for word in (*argv, *words)]
+    if not places:
+        return args
+    return replace(args, problems=(*problems, *unread_words(args, version, places[0])))
 
 
 def _missing_file(word: Word) -> Problem:
@@ -185,7 +189,9 @@ def stated_from_kwargs(version: Version, /, **kwargs: object) -> ParsedArgs:
         name = "--" + dest.replace("_", "-")
         flag = by_dest.get(dest)
         if flag is None and not any(known.dest == dest for known in all_flags()):
-            close = difflib.get_close_matches(dest, by_dest, n=3)
+            from difflib import get_close_matches
+
+            close = get_close_matches(dest, by_dest, n=3)
             hint = f"; close names: {', '.join(close)}" if close else ""
             raise UnknownSettingError(f"vLLM has no setting {dest!r}{hint}")
         if value is None:

@@ -126,10 +126,3 @@ def _table(version: Release) -> FlagTable:
 def flag_table(version: Version) -> FlagTable:
     """The parser of a version; the oldest or newest known one outside of what was read."""
     return _table(release(".".join(map(str, version.release))))
-
-
-def history(name: str) -> tuple[Flag, ...]:
-    """The ranges in which a long or short name was known, oldest first; empty: never seen."""
-    bare = "--" + name.removeprefix("--no-") if name.startswith("--no-") else name
-    found = [flag for flag in all_flags() if name in flag.names or bare in flag.names]
-    return tuple(sorted(found, key=lambda flag: flag.since))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -199,7 +198,9 @@ def _take_unknown(
     if headline:
         parse.refused.append((option.name, refusal(headline, says, word, expected)))
         return
-    close = difflib.get_close_matches(option.name, flag_table(version).options, n=2, cutoff=0.75)
+    from difflib import get_close_matches  # rare, and slow to import
+
+    close = get_close_matches(option.name, flag_table(version).options, n=2, cutoff=0.75)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     parse.problems.append(
         Problem(

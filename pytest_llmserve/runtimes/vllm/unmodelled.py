@@ -37,6 +37,22 @@ _OLD_ENGINE_FLAGS: Final = (
 _FLASH_ATTENTION_3: Final = 90
 
 
+def unread_words(args: ParsedArgs, version: Version, location: Location) -> tuple[Problem, ...]:
+    """What of the command line itself has no rules here: its version, its config overrides."""
+    found = []
+    if not is_known(version):
+        is_old = version.release < OLDEST_KNOWN.release
+        known = f"{short(OLDEST_KNOWN)} to {short(NEWEST_KNOWN)}"
+        message = (
+            f"vllm {short(version)} is outside of the versions with known rules ({known}): "
+            f"those of {short(OLDEST_KNOWN if is_old else NEWEST_KNOWN)} are applied"
+        )
+        # Older ones ran another engine; newer ones are most likely what the newest is.
+        kind = ProblemKind.UNKNOWN if is_old else ProblemKind.WARNING
+        found.append(Problem(kind, message, location, expected=known))
+    return (*found, *_overrides(args, location))
+
+
 def unmodelled(
     args: ParsedArgs,
     *,
@@ -46,7 +62,7 @@ def unmodelled(
     env: Mapping[str, str],
     location: Location,
 ) -> tuple[Problem, ...]:
-    """Why figures for this server could be wrong, as problems of kind *unknown*.
+    """Whether this version would run its old engine (V0, until 0.10), as *unknown* problems.
 
     Args:
         args: the parsed command line.
@@ -54,23 +70,17 @@ def unmodelled(
         model: the model, where it is understood.
         gpu: the device, where it is known.
         env: known environment variables of the server.
-        location: where the server stands, for problems without a line of their own.
+        location: where the server stands.
     """
-    found = []
-    if not is_known(version):
-        known = f"{short(OLDEST_KNOWN)} to {short(NEWEST_KNOWN)}"
-        nearest = OLDEST_KNOWN if version.release < OLDEST_KNOWN.release else NEWEST_KNOWN
-        message = (
-            f"vllm {short(version)} is outside of the versions with known rules ({known}): "
-            f"those of {short(nearest)} are applied"
+    return tuple(
+        Problem(
+            ProblemKind.UNKNOWN,
+            f"vllm {short(version)} runs its old engine (V0) here, not modelled: {reason}",
+            location,
+            expected="vllm 0.11 or newer, which has one engine",
         )
-        found.append(Problem(ProblemKind.UNKNOWN, message, location, expected=known))
-    for reason in _old_engine(args, version, model, gpu, env):
-        message = f"vllm {short(version)} runs its old engine (V0) here, not modelled: {reason}"
-        expected = "vllm 0.11 or newer, which has one engine"
-        found.append(Problem(ProblemKind.UNKNOWN, message, location, expected=expected))
-    found.extend(_overrides(args, location))
-    return tuple(found)
+        for reason in _old_engine(args, version, model, gpu, env)
+    )
 
 
 def _old_engine(
