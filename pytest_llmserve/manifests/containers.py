@@ -222,12 +222,12 @@ def read_script(
         message = f"cannot follow the script: {error}"
         reading.problems.append(Problem(ProblemKind.UNREADABLE, message, place))
         return
-    invocations = script.invocations()
-    for item in invocations:
+    for item in script.invocations():
         if item.start.kind == "docker":
             _docker(item, container, reading, depth)
         elif item.start.kind == "server":
-            reading.found.append(_invoked(item, invocations, container))
+            found = _invoked(item, container)
+            reading.found.append(_noted(found, item) if script.is_alternative(item) else found)
         elif item.start.kind == "router":
             reading.ignored = f"{item.start.entrypoint}: a router, no server"
     if reading.found:
@@ -242,19 +242,17 @@ def _environment(item: Invocation) -> dict[str, str]:
     return {name: item.variables[name] for name in item.exported if name in item.variables}
 
 
-def _invoked(item: Invocation, others: Sequence[Invocation], container: Container) -> Found:
+def _invoked(item: Invocation, container: Container) -> Found:
     environment = _environment(item)
     known = replace(container, files={**container.files, **item.files}, environment=environment)
     found = _server(list(item.fields), item.start, known)
-    return replace(finished(found, known), notes=_alternatives(item, others))
+    return finished(found, known)
 
 
-def _alternatives(item: Invocation, others: Sequence[Invocation]) -> tuple[str, ...]:
-    rest = [other for other in others if other is not item and other.choices != item.choices]
-    if not item.choices or not rest:
-        return ()
+def _noted(found: Found, item: Invocation) -> Found:
     lines = ", ".join(str(line) for line in dict.fromkeys(item.choices))
-    return (f"one of several ways through the script: line {lines} decides at run time",)
+    note = f"one of several ways through the script: line {lines} decides at run time"
+    return replace(found, notes=(note,))
 
 
 def _docker(item: Invocation, container: Container, reading: ContainerReading, depth: int) -> None:

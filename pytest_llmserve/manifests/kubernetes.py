@@ -216,7 +216,7 @@ def _container(
         _not_a_server(reading.ignored, node, label, bool(image), problems, objects)
     for index, found in enumerate(reading.found):
         gpu = replace(claim, labels=node_labels(pod)) if labels else claim
-        suffix = f"{name}-{index + 1}" if index else name
+        suffix = f"{name}-{index + 1}" if index and name else name
         yield _Server(suffix, found, gpu, tuple(problems), places)
 
 

@@ -76,6 +76,15 @@ class Script:
                 found.setdefault(tuple(texts(item.fields)), item)
         return list(found.values())
 
+    def is_alternative(self, item: Invocation) -> bool:
+        """Whether some way through the script starts servers and not this one."""
+        key = tuple(texts(item.fields))
+        return any(
+            key not in {tuple(texts(other.fields)) for other in way.found}
+            for way in self.ways
+            if way.found
+        )
+
     def script(self, source: SourceText, state: State) -> list[State]:
         """The ways through ``source``, from ``state`` on.
 

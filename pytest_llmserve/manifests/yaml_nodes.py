@@ -157,7 +157,7 @@ def documents(text: str, file: str, *, line: int = 1) -> list[Document]:
         except YamlError as error:
             found.append(Document(first, chunk, error=error))
         else:
-            if root is not None:
+            if root is not None and not (isinstance(root, Scalar) and root.is_null):
                 found.append(Document(root.line, chunk, root))
     return found
 

@@ -65,7 +65,8 @@ def _aligned(
         found = _find(char, lines, number, position, last)
         if found is None:
             continue
-        if found[0] != places[-1][0] or offset == 0:
+        expected = (places[-1][0], places[-1][1] + offset - starts[-1])
+        if (found[0], found[1] + 1) != expected:
             if starts[-1] == offset:
                 starts.pop()
                 places.pop()
