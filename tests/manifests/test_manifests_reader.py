@@ -180,52 +180,15 @@ def test_private_marks_in_foreign_text_mean_nothing(read):
 
 
 NAMES = st.sampled_from(["x.yaml", "x.sh", "x", "compose.yml", "values.yaml", "x.json"])
-PIECES = st.sampled_from(
-    [
-        "apiVersion: v1\n",
-        "kind: Deployment\n",
-        "kind: Pod\n",
-        "kind: LeaderWorkerSet\n",
-        "spec:\n",
-        "  template:\n",
-        "    spec:\n",
-        "  containers:\n",
-        "  - image: vllm/vllm-openai\n",
-        "    command: [vllm, serve, m]\n",
-        "    args: >\n",
-        "services:\n",
-        "  a:\n",
-        "    command: ${X:-",
-        "}",
-        "vllm serve m ",
-        "\\\n",
-        "--max-model-len 1\n",
-        "---\n",
-        "'",
-        '"',
-        "$(",
-        ")",
-        "$((",
-        "<<EOF\n",
-        "EOF\n",
-        "if true; then\n",
-        "fi\n",
-        "&a ",
-        "*a ",
-        "<<: ",
-        "\t",
-        "{{ .X }}",
-        "docker run ",
-        "--gpus ",
-        "bash -c ",
-        "size: 2\n",
-        "env: [{name: A, value: 1}]\n",
-        "nvidia.com/gpu: 1\n",
-        "  leaderWorkerTemplate:\n",
-        "    workerTemplate:\n",
-        "max-model-len: 1\n",
-    ]
+SNIPPETS = (
+    "apiVersion: v1\n|kind: Deployment\n|kind: Pod\n|kind: LeaderWorkerSet\n|spec:\n|  template:\n"
+    "|    spec:\n|  containers:\n|  - image: vllm/vllm-openai\n|    command: [vllm, serve, m]\n"
+    "|    args: >\n|services:\n|  a:\n|    command: ${X:-|}|vllm serve m |\\\n|--max-model-len 1\n"
+    "|---\n|'|\"|$(|)|$((|<<EOF\n|EOF\n|if true; then\n|fi\n|&a |*a |<<: |\t|{{ .X }}|docker run "
+    "|--gpus |bash -c |size: 2\n|env: [{name: A, value: 1}]\n|nvidia.com/gpu: 1\n"
+    "|  leaderWorkerTemplate:\n|    workerTemplate:\n|max-model-len: 1\n"
 )
+PIECES = st.sampled_from(SNIPPETS.split("|"))
 FUZZ = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
