@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatch
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ class Budget:
         if self.size_bytes is not None:
             return self.size_bytes
         assert self.share is not None
-        return math.floor(gpu_total_bytes * self.share)
+        return math.ceil(gpu_total_bytes * Fraction(str(self.share)))
 
 
 def parse_budget(text: str) -> Budget:

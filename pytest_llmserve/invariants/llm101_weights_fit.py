@@ -14,7 +14,7 @@ from pytest_llmserve.invariants.base import (
     range_words,
     shortage_words,
 )
-from pytest_llmserve.invariants.fixes import more_memory, recheck
+from pytest_llmserve.invariants.fixes import Candidate, more_memory, recheck
 from pytest_llmserve.invariants.memory import (
     budget_rows,
     is_pool_stated,
@@ -23,10 +23,13 @@ from pytest_llmserve.invariants.memory import (
     taken_rows,
     why_unknown,
 )
+from pytest_llmserve.units import GIB
 from pytest_llmserve.units import format_gib as gib
 from pytest_llmserve.verdict import Ledger, LedgerRow, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_llmserve.runtimes.deployment import VramLedger
     from pytest_llmserve.subject import Subject
 
@@ -91,7 +94,29 @@ def check(subject: Subject) -> Verdict:
     verdict = fits(subject)
     if verdict.ledger is None:
         return verdict
-    return replace(verdict, fixes=recheck(subject, more_memory(subject), fits))
+    from pytest_llmserve.invariants.llm102_kv_cache_fits import fits as kv_cache_fits
+
+    def starts(changed: Subject) -> Verdict:
+        weights = fits(changed)
+        return kv_cache_fits(changed) if weights else weights
+
+    return replace(verdict, fixes=recheck(subject, _candidates(subject), starts))
+
+
+def _candidates(subject: Subject) -> Iterator[Candidate]:
+    vram = subject.plan.vram
+    setting = getattr(subject.deployment.settings, "kv_cache_memory_bytes", None)
+    if vram is not None and setting is not None and is_pool_stated(vram):
+        beside = taken_bytes(vram) - vram.kv_available_bytes
+        room_gib = (vram.gpu_total_bytes.low - beside.high) // GIB
+        if room_gib > 0:
+            yield Candidate(
+                change=f"--kv-cache-memory-bytes {room_gib}G",
+                flags={"kv_cache_memory_bytes": room_gib * GIB},
+                note=f"now {gib(setting.value)} GiB",
+                setting=setting,
+            )
+    yield from more_memory(subject)
 
 
 INVARIANT = Invariant(
@@ -99,5 +124,5 @@ INVARIANT = Invariant(
     name="weights-fit",
     title="weights and the runtime's own memory fit in the usable memory of each GPU",
     check=check,
-    needs=("resolved", "model-known", "gpu-known", "gpu-memory-known"),
+    needs=("resolved", "rules-known", "model-known", "gpu-known", "gpu-memory-known"),
 )

@@ -107,5 +107,5 @@ INVARIANT = Invariant(
     name="kv-cache-fits",
     title="the KV cache holds at least one request of max_model_len",
     check=check,
-    needs=("resolved", "model-known", "gpu-known", "gpu-memory-known"),
+    needs=("resolved", "rules-known", "model-known", "gpu-known", "gpu-memory-known"),
 )

@@ -31,7 +31,8 @@ def fits(subject: Subject) -> Verdict:
     """Whether so many requests of that length run at once on each replica."""
     load = subject.facts.workload
     assert load is not None
-    return _within_limits(subject, load) or _within_pool(subject, load)
+    beyond = _within_limits(subject, load)
+    return _within_pool(subject, load) if beyond is None else beyond
 
 
 def _per_replica(subject: Subject, load: Workload) -> int:
@@ -129,11 +130,12 @@ def check(subject: Subject) -> Verdict:
     from pytest_llmserve.invariants.llm102_kv_cache_fits import fits as starts
 
     verdict = fits(subject)
-    if verdict or verdict.certainty is None:
+    if verdict.certainty is None:
         return verdict
 
     def both(changed: Subject) -> Verdict:
-        return starts(changed) and fits(changed)
+        started = starts(changed)
+        return fits(changed) if started else started
 
     return replace(verdict, fixes=recheck(subject, _candidates(subject), both, _at_once))
 
@@ -147,6 +149,6 @@ INVARIANT = Invariant(
     name="concurrency-fits",
     title="the declared workload runs at once, without queueing or preemption",
     check=check,
-    needs=("resolved", "model-known", "gpu-known", "gpu-memory-known"),
+    needs=("resolved", "rules-known", "model-known", "gpu-known", "gpu-memory-known"),
     applies=lambda subject: subject.facts.workload is not None,
 )

@@ -38,7 +38,7 @@ def _judge(subject: Subject) -> Verdict:
         certainty_of_shortage(taken, allowed)
         if budget.share is None
         else certainty_of_shortage(
-            Interval(*(t - a for t, a in zip(taken, allowed, strict=True))), ZERO
+            Interval(*sorted(t - a for t, a in zip(taken, allowed, strict=True))), ZERO
         )
     )
     margin = allowed - taken
@@ -92,7 +92,8 @@ def check(subject: Subject) -> Verdict:
         return verdict
 
     def both(changed: Subject) -> Verdict:
-        return _judge(changed) and fits(changed)
+        within = _judge(changed)
+        return fits(changed) if within else within
 
     return replace(verdict, fixes=recheck(subject, _candidates(subject), both))
 
@@ -102,6 +103,6 @@ INVARIANT = Invariant(
     name="vram-within-budget",
     title="the server takes at most the declared VRAM of each GPU",
     check=check,
-    needs=("resolved", "model-known", "gpu-known", "gpu-memory-known"),
+    needs=("resolved", "rules-known", "model-known", "gpu-known", "gpu-memory-known"),
     applies=lambda subject: subject.facts.vram_budget is not None,
 )

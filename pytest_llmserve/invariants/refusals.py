@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.invariants.base import Invariant, cannot_tell, failed, passed
+from pytest_llmserve.invariants.unknowns import UNMODELLED_KEYS
 from pytest_llmserve.verdict import Certainty, ProblemKind, Verdict
 
 if TYPE_CHECKING:
     from pytest_llmserve.runtimes.deployment import RefusalRule
     from pytest_llmserve.subject import Subject
+
+
+_BY_VERSION: Final = ("flags", "quantization")
+"""Rules that change from version to version: not certain while the version is assumed."""
 
 
 def refused(subject: Subject, rule: RefusalRule) -> Verdict | None:
@@ -19,11 +24,14 @@ def refused(subject: Subject, rule: RefusalRule) -> Verdict | None:
     if not found:
         return None
     first, *others = found
-    details = [f"the server says: {first.server_says!r}"]
+    details = [f"the server says: {first.server_says}"]
     if first.expected:
         details.append(f"expected: {first.expected}")
     details += [f"also: {other.headline}" for other in others]
     certain = any(r.is_certain for r in found)
+    if subject.deployment.is_version_assumed and rule in _BY_VERSION:
+        certain = False
+        details.append("the version is assumed, not stated: another one may take this")
     return failed(
         first.headline,
         Certainty.CERTAIN if certain else Certainty.LIKELY,
@@ -33,30 +41,28 @@ def refused(subject: Subject, rule: RefusalRule) -> Verdict | None:
 
 
 def _check(subject: Subject, *, rule: RefusalRule, holds: str) -> Verdict:
-    return refused(subject, rule) or passed(holds)
+    failure = refused(subject, rule)
+    return passed(holds) if failure is None else failure
 
 
 def _check_parallelism(subject: Subject) -> Verdict:
     settings = subject.deployment.settings
-    return refused(subject, "parallelism") or passed(
-        f"TP {settings.tensor_parallel_size.value} x PP {settings.pipeline_parallel_size.value} "
-        f"divides the model"
-    )
+    tensor, pipeline = settings.tensor_parallel_size.value, settings.pipeline_parallel_size.value
+    return _check(subject, rule="parallelism", holds=f"TP {tensor} x PP {pipeline} fits the model")
 
 
 def _check_context(subject: Subject) -> Verdict:
     length = subject.deployment.settings.max_model_len.value
-    if failure := refused(subject, "context"):
-        return failure
     if length is None:
         return cannot_tell("cannot tell: the config states no context length")
-    return passed(f"{length:,} tokens are within the model's limit")
+    holds = f"{length:,} tokens are within the model's limit"
+    return _check(subject, rule="context", holds=holds)
 
 
 def _check_gpus(subject: Subject) -> Verdict:
     deployment = subject.deployment
     world = deployment.settings.world_size
-    if failure := refused(subject, "gpus"):
+    if (failure := refused(subject, "gpus")) is not None:
         return failure
     if deployment.gpu_count is None:
         return cannot_tell(
@@ -75,12 +81,13 @@ def _check_gpus(subject: Subject) -> Verdict:
 
 
 def _check_flags(subject: Subject) -> Verdict:
-    if failure := refused(subject, "flags"):
+    if (failure := refused(subject, "flags")) is not None:
         return failure
     unknown = [
         p
         for p in subject.deployment.problems
-        if p.kind is ProblemKind.UNKNOWN and (p.key or "").startswith("-")
+        if p.kind is ProblemKind.UNKNOWN
+        and (p.key in UNMODELLED_KEYS or (p.key or "").startswith("-"))
     ]
     if unknown:
         return cannot_tell(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.engine.costs import step_costs
 from pytest_llmserve.models.schemes import scheme_of
@@ -14,7 +14,9 @@ from pytest_llmserve.runtimes.vllm.plan import make_plan
 from pytest_llmserve.runtimes.vllm.refusals import refusals
 from pytest_llmserve.runtimes.vllm.resolve import resolve_settings
 from pytest_llmserve.runtimes.vllm.settings import VllmSettings
+from pytest_llmserve.runtimes.vllm.unmodelled import unmodelled
 from pytest_llmserve.runtimes.vllm.weights import DTYPE_BITS, rank_of, served_model
+from pytest_llmserve.verdict import Location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from pytest_llmserve.models.spec import ModelSpec
     from pytest_llmserve.runtimes.deployment import Plan
     from pytest_llmserve.runtimes.vllm.args import ParsedArgs
-    from pytest_llmserve.verdict import Location, Problem
+    from pytest_llmserve.verdict import Problem
+
+NOWHERE: Final = Location("<python>", 0)
+"""Where a server stands that was described in Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +90,18 @@ class VllmInputs:
             gpu_count=self.gpu_count,
             settings=settings,
             refusals=refused,
-            problems=self.problems,
+            problems=(*self.problems, *self._unmodelled()),
             launch=self.launch,
+        )
+
+    def _unmodelled(self) -> tuple[Problem, ...]:
+        return unmodelled(
+            self.args,
+            version=self.version.value,
+            model=self.model,
+            gpu=self.gpu,
+            env=self.env,
+            location=self.location or NOWHERE,
         )
 
     def plan(self, deployment: Deployment) -> Plan:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pytest_llmserve.runtimes.vllm.args import ParsedArgs
     from pytest_llmserve.verdict import Location
 
+VERSION_KEY: Final = "version"
+"""What a problem is about when it is the version whose rules are not known."""
 # Flags that made 0.8.5 to 0.10 fall back to the old engine (V0) when not at their default.
 _OLD_ENGINE_FLAGS: Final = (
     "disable_async_output_proc",
@@ -49,7 +51,7 @@ def unread_words(args: ParsedArgs, version: Version, location: Location) -> tupl
         )
         # Older ones ran another engine; newer ones are most likely what the newest is.
         kind = ProblemKind.UNKNOWN if is_old else ProblemKind.WARNING
-        found.append(Problem(kind, message, location, expected=known))
+        found.append(Problem(kind, message, location, key=VERSION_KEY, expected=known))
     return (*found, *_overrides(args, location))
 
 
@@ -77,6 +79,7 @@ def unmodelled(
             ProblemKind.UNKNOWN,
             f"vllm {short(version)} runs its old engine (V0) here, not modelled: {reason}",
             location,
+            key=VERSION_KEY,
             expected="vllm 0.11 or newer, which has one engine",
         )
         for reason in _old_engine(args, version, model, gpu, env)
