@@ -44,6 +44,16 @@ def expand_value(
     return parts_value(token.parts, state, source, is_test=is_test)
 
 
+def expand_pattern(token: Token, state: State, source: SourceText) -> str:
+    """The word as a glob pattern: what is quoted in it stands for itself."""
+    out: list[str] = []
+    for part in token.parts:
+        value = parts_value((part,), state, source).text
+        escaped = "".join(f"[{char}]" if char in "*?[" else char for char in value)
+        out.append(escaped if part.is_quoted else value)
+    return "".join(out)
+
+
 def parts_value(
     parts: Sequence[Part], state: State, source: SourceText, *, is_test: bool = False
 ) -> SourceText:

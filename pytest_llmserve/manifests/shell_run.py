@@ -14,12 +14,12 @@ from pytest_llmserve.manifests.secrets import masked
 from pytest_llmserve.manifests.servers import find_start
 from pytest_llmserve.manifests.shell_builtins import BUILTINS, as_status
 from pytest_llmserve.manifests.shell_call import shell_call
-from pytest_llmserve.manifests.shell_expand import expand, expand_value
-from pytest_llmserve.manifests.shell_lexer import Lexer
+from pytest_llmserve.manifests.shell_expand import expand, expand_pattern, expand_value
+from pytest_llmserve.manifests.shell_files import written_file
 from pytest_llmserve.manifests.shell_math import test
 from pytest_llmserve.manifests.shell_parser import parse
 from pytest_llmserve.manifests.shell_state import Invocation, State, Status, merged
-from pytest_llmserve.manifests.shell_tokens import ShellError, Token
+from pytest_llmserve.manifests.shell_tokens import ShellError
 from pytest_llmserve.manifests.shell_tree import (
     AndOr,
     Assignment,
@@ -33,7 +33,7 @@ from pytest_llmserve.manifests.shell_tree import (
     Simple,
     While,
 )
-from pytest_llmserve.manifests.text import SourceText, is_unknown, join, unknown
+from pytest_llmserve.manifests.text import SourceText, is_unknown, unknown
 from pytest_llmserve.manifests.words import Field, texts
 
 if TYPE_CHECKING:
@@ -70,19 +70,17 @@ class Script:
 
     def invocations(self) -> list[Invocation]:
         """Servers and container runs of all ways, without repeats, in order of first sight."""
-        found: dict[tuple[str, ...], Invocation] = {}
+        found: dict[object, Invocation] = {}
         for way in self.ways:
             for item in way.found:
-                found.setdefault(tuple(texts(item.fields)), item)
+                found.setdefault(item.key(), item)
         return list(found.values())
 
     def is_alternative(self, item: Invocation) -> bool:
         """Whether some way through the script starts servers and not this one."""
-        key = tuple(texts(item.fields))
+        key = item.key()
         return any(
-            key not in {tuple(texts(other.fields)) for other in way.found}
-            for way in self.ways
-            if way.found
+            key not in {other.key() for other in way.found} for way in self.ways if way.found
         )
 
     def script(self, source: SourceText, state: State) -> list[State]:
@@ -221,21 +219,12 @@ class Script:
             if is_unknown(subject):
                 ways.extend(self._block(body, [state.fork(line)]))
                 continue
-            if any(fnmatchcase(subject, self._pattern(word, state)) for word in patterns):
+            if any(
+                fnmatchcase(subject, expand_pattern(word, state, self.source)) for word in patterns
+            ):
                 return self._block(body, [state])
         state.status = Status.TRUE
         return [*ways, state.fork(line) if ways else state]
-
-    def _pattern(self, token: Token, state: State) -> str:
-        """The pattern with what is quoted made literal."""
-        out: list[str] = []
-        for part in token.parts:
-            value = expand_value(Token("word", "", token.start, [part]), state, self.source).text
-            is_literal = part.is_quoted
-            out.append(
-                "".join(f"[{c}]" if c in "*?[" else c for c in value) if is_literal else value
-            )
-        return "".join(out)
 
     def _for(self, statement: For, state: State) -> list[State]:
         items = state.parameters
@@ -275,7 +264,7 @@ class Script:
             if token.kind == "op":
                 words.append(token.text)
             elif words and words[-1] in ("==", "=", "!="):
-                words.append(self._pattern(token, state))
+                words.append(expand_pattern(token, state, self.source))
             else:
                 words.append(expand_value(token, state, self.source, is_test=True).text)
         return words
@@ -296,7 +285,9 @@ class Script:
         for item in command.assignments:
             value = expand_value(item.value, state, self.source).text
             own[item.name] = masked(item.name, value)
-        self._files(command, fields, state)
+        written = written_file(command, fields, state, self.source)
+        if written is not None:
+            state.files[written[0]] = written[1]
         return self._call(fields, own, command, state)
 
     def file(self, path: str, state: State) -> SourceText | None:
@@ -314,32 +305,6 @@ class Script:
         value = expand_value(item.value, state, self.source).text
         before_text = state.variables.get(item.name, "") if item.appends else ""
         state.set(item.name, masked(item.name, before_text + value))
-
-    def _files(self, command: Simple, fields: Sequence[Field], state: State) -> None:
-        """``cat > f <<EOF``, ``tee f <<EOF`` and ``echo text > f`` write a file we can read."""
-        body: SourceText | None = None
-        target: str | None = None
-        for redirect in command.redirects:
-            if redirect.heredoc is not None:
-                body = self._heredoc(redirect.heredoc, state, is_raw=redirect.is_raw)
-            elif redirect.operator in (">", ">|", ">>"):
-                target = expand_value(redirect.target, state, self.source).text
-        name = fields[0].text
-        if name == "echo" and target is not None and body is None:
-            body = join([item.source for item in fields[1:]] or [fields[0].source.part(0, 0)], " ")
-        elif name == "tee":
-            target = next((f.text for f in fields[1:] if not f.text.startswith("-")), target)
-        elif name != "cat":
-            return
-        if body is not None and target is not None:
-            state.files[target] = body
-
-    def _heredoc(self, body: SourceText, state: State, *, is_raw: bool) -> SourceText:
-        if is_raw:
-            return body
-        parts = Lexer(body).heredoc_parts()
-        token = Token("word", "", 0, parts)
-        return expand_value(token, state, body)
 
     def _call(
         self, fields: list[Field], own: dict[str, str], command: Simple, state: State

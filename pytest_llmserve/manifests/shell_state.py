@@ -40,6 +40,11 @@ class Invocation:
     choices: tuple[int, ...] = ()
     """Lines of the undecided ``if``/``case`` on the way here."""
 
+    def key(self) -> tuple[object, ...]:
+        """Equal for two starts of the same words in the same environment."""
+        own = sorted((name, self.variables.get(name)) for name in self.exported)
+        return (tuple(item.text for item in self.fields), tuple(map(repr, own)))
+
 
 @dataclass(slots=True)
 class State:
@@ -89,7 +94,7 @@ class State:
             tuple(sorted((k, tuple(f.text for f in v)) for k, v in self.arrays.items())),
             tuple(f.text for f in self.parameters),
             tuple(sorted((name, text.text) for name, text in self.files.items())),
-            tuple(tuple(f.text for f in item.fields) for item in self.found),
+            tuple(item.key() for item in self.found),
             self.is_done,
             self.is_open,
             self.flow,
@@ -121,8 +126,6 @@ def _blurred(states: Sequence[State]) -> State:
             if [f.text for f in ours] != [f.text for f in theirs]:
                 place = (ours or theirs)[0].location
                 first.arrays[name] = (field_at(unknown(f"${{{name}[@]}}"), place),)
-        known = {tuple(f.text for f in item.fields) for item in first.found}
-        first.found += tuple(
-            item for item in other.found if tuple(f.text for f in item.fields) not in known
-        )
+        known = {item.key() for item in first.found}
+        first.found += tuple(item for item in other.found if item.key() not in known)
     return first

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 OPEN: Final = "\ue000"
 CLOSE: Final = "\ue001"
 _UNKNOWN: Final = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
-_NAME: Final = re.compile(r"\$[({]?([A-Za-z_][A-Za-z0-9_.-]*?)(?::?[-+?=].*)?[)}]?", re.DOTALL)
+_NAME: Final = re.compile(
+    r"\$\(([A-Za-z_][\w.-]*)\)|\$\{?([A-Za-z_]\w*)(?:\[.*?\])?(?:\}|:?[-+?=].*)?", re.DOTALL
+)
 _BLANK_SPLIT: Final = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|\\S)+")
 
 
@@ -61,7 +63,7 @@ def unknown_names(text: str) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for display in _UNKNOWN.findall(text):
         match = _NAME.fullmatch(display)
-        names[match[1] if match else display] = None
+        names[(match[1] or match[2]) if match else display] = None
     return tuple(names)
 
 

@@ -131,6 +131,9 @@ def test_unknown_names():
     text = unknown("${A:-x}") + "-" + unknown("$(B)") + unknown("{{ .C }}") + unknown("$A")
     assert unknown_names(text) == ("A", "B", "{{ .C }}")
     assert unknown_names("plain") == ()
+    for display in ("$(nvidia-smi -L | wc -l)", "$((A * 2))", "`x`", "{{ .Values.a }}"):
+        assert unknown_names(unknown(display)) == (display,)
+    assert unknown_names(unknown("${A[@]}") + unknown("${B:?set it}")) == ("A", "B")
 
 
 def test_marks_do_not_nest():

@@ -260,6 +260,11 @@ def test_equal_settings_under_if_else_are_one_server():
     assert only('if [ "$R" = 0 ]; then vllm serve m; else vllm serve m; fi') == ["m"]
 
 
+def test_the_same_words_in_another_environment_are_another_server():
+    text = "X=0 vllm serve m &\nX=1 vllm serve m &\nX=1 vllm serve m &\n"
+    assert launches(text) == [["m"], ["m"]]
+
+
 def test_a_way_that_exits_launches_nothing():
     assert only("if ! curl x; then exit 1; fi\nvllm serve m") == ["m"]
 
