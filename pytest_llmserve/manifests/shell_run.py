@@ -46,7 +46,6 @@ MAX_WAYS: Final = 16
 _MAX_STEPS: Final = 5_000
 _MAX_DEPTH: Final = 20
 _MAX_LOOP: Final = 64
-_IGNORED: Final = frozenset({"set", "cd", "ulimit", "umask", "trap", "alias", "wait", "sleep"})
 
 
 class Script:
@@ -327,8 +326,6 @@ class Script:
         elif name in state.files:
             ways = self._nested(state.files[name], tuple(fields[1:]), own, state)
             return [self._ended(way, name) for way in ways]
-        elif name in _IGNORED:
-            state.status = Status.TRUE
         if name == "exec":
             state.is_done = True
         return [state]
