@@ -123,6 +123,21 @@ class Fields:
             raise self.bad(self._spelling(keys), found, "a list")
         return found
 
+    def integers(self, key: str) -> list[int] | None:
+        """A list of integers that are not negative, or ``None``."""
+        found = self.items(key)
+        if found is None:
+            return None
+        for item in found:
+            if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < _MAX_SIZE:
+                raise self.bad(key, found, "a list of integers")
+        return list(found)
+
+    def is_auto(self, key: str) -> bool:
+        """Whether a size is left to the class: absent, null or ``auto``."""
+        found = self.value(key)
+        return found is None or found == "auto"
+
     def object(self, *keys: str) -> Mapping[str, Any] | None:
         """An object, or ``None``."""
         found = self.value(*keys)

@@ -823,14 +823,14 @@ def test_tying_by_class_where_the_file_is_silent(
 
 def test_tying_may_stand_in_the_text_config_alone() -> None:
     # Ministral 3 3B
-    config = {
+    text = {"model_type": "ministral3", **SMALL}
+    wrapper = {
         "architectures": ["Mistral3ForConditionalGeneration"],
         "model_type": "mistral3",
-        "text_config": {"model_type": "ministral3", **SMALL, "tie_word_embeddings": False},
     }
-    assert not read(config).is_tied
-    config["text_config"].pop("tie_word_embeddings")
-    assert read(config).is_tied  # the wrapper's class default
+    stated = {**text, "tie_word_embeddings": False}
+    assert not read({**wrapper, "text_config": stated}).is_tied
+    assert read({**wrapper, "text_config": text}).is_tied  # the wrapper's class default
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def attention(c: Fields, **changes: Any) -> Attention:
     kv_heads = changes.pop("num_kv_heads", None)
     if kv_heads is None:
         kv_heads = c.optional_size("num_key_value_heads", "num_kv_heads") or heads
-    if heads % kv_heads:
+    if kv_heads < 1 or heads % kv_heads:
         expected = f"a divisor of num_attention_heads ({heads})"
         raise c.bad("num_key_value_heads", kv_heads, expected)
     dim = changes.pop("head_dim", None) or head_dim(c)

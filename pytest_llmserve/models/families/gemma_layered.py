@@ -68,7 +68,7 @@ def gemma3n(c: Fields) -> Decoder:
     part = _attention(c)
     window = c.size("sliding_window")
     first_shared = layers - c.count("num_kv_shared_layers", default=0)
-    widths = c.value("intermediate_size")
+    widths = _widths(c)
     extra = (_altup(c), *_layer_embedding(c))
 
     def block_of(index: int) -> Block:
@@ -76,8 +76,7 @@ def gemma3n(c: Fields) -> Decoder:
         mixer = with_window(part, window if slides else None)
         if index >= first_shared:
             mixer = replace(mixer, reads_shared_cache=True)
-        width = widths[index] if isinstance(widths, list) else c.size("intermediate_size")
-        return Block(parts=(mixer, Mlp(intermediate_size=width), *extra), norms=5)
+        return Block(parts=(mixer, Mlp(intermediate_size=widths[index]), *extra), norms=5)
 
     hidden = hidden_size(c)
     copies = 2 * (c.size("altup_num_inputs") - 1)
@@ -97,6 +96,17 @@ def gemma3n(c: Fields) -> Decoder:
         rotary_dim=part.head_dim,
         local_rope_theta=c.number("rope_local_base_freq", default=10000.0),
     )
+
+
+def _widths(c: Fields) -> list[int]:
+    """One MLP width for all layers, or one for each."""
+    layers = c.num_layers()
+    if not isinstance(c.value("intermediate_size"), list):
+        return [c.size("intermediate_size")] * layers
+    found = c.integers("intermediate_size") or []
+    if len(found) < layers:
+        raise c.bad("intermediate_size", found, f"a number or a list of {layers}")
+    return found
 
 
 def _attention(c: Fields) -> Attention:

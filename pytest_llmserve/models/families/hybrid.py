@@ -102,10 +102,10 @@ def kimi_linear(c: Fields) -> Decoder:
         conv_kernel=inner.size("short_conv_kernel_size", default=c.size("linear_conv_kernel_dim")),
     )
     kinds = layer_kinds(c)
-    listed = inner.items("full_attn_layers")
+    listed = inner.integers("full_attn_layers")
     if kinds is None and listed is None:
         raise c.bad("linear_attn_config.full_attn_layers", MISSING, "a list of layers from 1")
-    full_layers = {int(layer) - 1 for layer in listed or ()}
+    full_layers = {layer - 1 for layer in listed or ()}
     part = latent(c)
     shared = c.count("num_shared_experts", "n_shared_experts", default=1)
     width = c.size("moe_intermediate_size")
@@ -170,7 +170,7 @@ def _lfm2_kinds(c: Fields) -> Sequence[str]:
     kinds = layer_kinds(c)
     if kinds is not None:
         return kinds
-    listed = c.items("full_attn_idxs")
+    listed = c.integers("full_attn_idxs")
     layers = range(c.num_layers())
     attends = set(layers if listed is None else listed)
     return ["full_attention" if index in attends else "conv" for index in layers]

@@ -247,7 +247,7 @@ def mllama(c: Fields) -> Decoder:
     part, dense = attention(c), mlp(c)
     cross = replace(part, is_cross=True, qk_norm="head")
     gates = Extra(shapes=(("cross_attn_attn_gate", 1, 1), ("cross_attn_mlp_gate", 1, 1)))
-    listed = c.items("cross_attention_layers")
+    listed = c.integers("cross_attention_layers")
     at = set(range(3, c.num_layers(), 5) if listed is None else listed)
 
     def block_of(index: int) -> Block:

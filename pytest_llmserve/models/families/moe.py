@@ -39,7 +39,7 @@ def mixtral(c: Fields) -> Decoder:
 def sparse_step(c: Fields) -> Callable[[int], bool]:
     """Qwen: each decoder_sparse_step-th layer routes, but those in mlp_only_layers."""
     step = c.size("decoder_sparse_step", default=1)
-    dense = set(c.items("mlp_only_layers") or ())
+    dense = set(c.integers("mlp_only_layers") or ())
     return lambda index: index not in dense and (index + 1) % step == 0
 
 
@@ -163,7 +163,8 @@ def ernie_moe(c: Fields) -> Decoder:
     )
     start = c.count("moe_layer_start_index", default=0)
     end = c.value("moe_layer_end_index")
-    last = c.num_layers() - 1 if end in {None, -1} else c.count("moe_layer_end_index")
+    is_open = end is None or end == -1
+    last = c.num_layers() - 1 if is_open else c.count("moe_layer_end_index")
     step = c.size("moe_layer_interval", default=1)
     return routed(c, part, experts, lambda i: start <= i <= last and (i + 1) % step == 0)
 
@@ -274,7 +275,7 @@ def llama4(c: Fields) -> Decoder:
     experts = moe(c, intermediate_size=width, shared_intermediate_size=width)
     dense = Mlp(intermediate_size=c.size("intermediate_size_mlp"))
     layers = c.num_layers()
-    listed = c.items("moe_layers")
+    listed = c.integers("moe_layers")
     step = c.size("interleave_moe_layer_step", default=1)
     moe_layers = set(range(step - 1, layers, step) if listed is None else listed)
     no_rope = flags_of(c, "no_rope_layers", layers) if c.items("no_rope_layers") else None

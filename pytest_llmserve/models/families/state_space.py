@@ -53,7 +53,7 @@ def _mamba2(c: Fields, state_dtype_bits: int | None = None) -> Mamba2:
     """Mamba 2 under the names of Granite 4 H, Bamba and Falcon-H1."""
     heads = c.size("mamba_n_heads")
     inner = c.optional_size("mamba_d_ssm") or c.size("mamba_expand") * hidden_size(c)
-    dim = inner // heads if c.value("mamba_d_head") in {None, "auto"} else c.size("mamba_d_head")
+    dim = inner // heads if c.is_auto("mamba_d_head") else c.size("mamba_d_head")
     if heads * dim != inner:
         raise c.bad("mamba_d_head", dim, f"{inner} / mamba_n_heads ({heads})")
     return Mamba2(
@@ -132,7 +132,7 @@ def _nemotron_kinds(c: Fields) -> list[str]:
     if not found:
         raise c.bad("hybrid_override_pattern", MISSING, "a letter (M, *, -, E) for each layer")
     for kind in found:
-        if kind not in table:
+        if not isinstance(kind, str) or kind not in table:
             raise c.bad(key, kind, f"one of {', '.join(table)}")
     layers = c.optional_size("num_hidden_layers")
     if layers is not None and layers != len(found):
@@ -184,7 +184,7 @@ def bamba(c: Fields) -> Decoder:
     bias = c.flag("attention_bias")
     full = attention(c, has_qkv_bias=bias, has_o_bias=bias)
     mamba = _mamba2(c)
-    attends = set(c.items("attn_layer_indices") or ())
+    attends = set(c.integers("attn_layer_indices") or ())
     dense = mlp(c, has_bias=c.flag("mlp_bias"))
 
     def block_of(index: int) -> Block:
@@ -223,11 +223,12 @@ def mamba1(c: Fields) -> Decoder:
     """Mamba and Falcon-Mamba; intermediate_size counts before expand."""
     hidden = hidden_size(c)
     inner = c.optional_size("intermediate_size") or c.size("expand") * hidden
-    rank = c.value("time_step_rank")
     part = Mamba1(
         intermediate_size=inner,
         state_size=c.size("state_size"),
-        time_step_rank=ceil(hidden / 16) if rank in {None, "auto"} else c.size("time_step_rank"),
+        time_step_rank=ceil(hidden / 16)
+        if c.is_auto("time_step_rank")
+        else c.size("time_step_rank"),
         conv_kernel=c.size("conv_kernel"),
         has_conv_bias=c.flag("use_conv_bias", default=True),
         has_bias=c.flag("use_bias"),
@@ -239,11 +240,10 @@ def mamba1(c: Fields) -> Decoder:
 def jamba(c: Fields) -> Decoder:
     """Jamba: Mamba 1, each eighth layer attends, each second routes."""
     hidden = hidden_size(c)
-    rank = c.value("mamba_dt_rank")
     state = Mamba1(
         intermediate_size=c.size("mamba_expand") * hidden,
         state_size=c.size("mamba_d_state"),
-        time_step_rank=ceil(hidden / 16) if rank in {None, "auto"} else c.size("mamba_dt_rank"),
+        time_step_rank=ceil(hidden / 16) if c.is_auto("mamba_dt_rank") else c.size("mamba_dt_rank"),
         conv_kernel=c.size("mamba_d_conv"),
         has_conv_bias=c.flag("mamba_conv_bias", default=True),
         has_bias=c.flag("mamba_proj_bias"),

@@ -34,6 +34,16 @@ def _clip_like(
     return hidden
 
 
+def _area(v: Fields, key: str) -> int:
+    """Patches that a merge kernel takes together."""
+    sides = v.integers(key)
+    if sides is None:
+        return 4
+    if len(sides) != 2 or 0 in sides:
+        raise v.bad(key, sides, "two positive integers")
+    return sides[0] * sides[1]
+
+
 def _grid(v: Fields) -> int:
     side = v.size("image_size") // v.size("patch_size")
     return side * side
@@ -160,8 +170,7 @@ def kimi_k25(top: Fields, text: Fields) -> Tower:
     draft.table("patch_embed.pos_emb", rows, hidden)
     draft.blocks("encoder.blocks", depth, hidden, width)
     draft.vector("encoder.final_layernorm", hidden, copies=2)
-    kernel = v.items("merge_kernel_size") or (2, 2)
-    merged = hidden * int(kernel[0]) * int(kernel[1])
+    merged = hidden * _area(v, "merge_kernel_size")
     draft.path = "mm_projector"
     draft.vector("pre_norm", v.size("mm_hidden_size", default=hidden), copies=2)
     draft.linear("proj.0", merged, merged)
@@ -218,8 +227,7 @@ def minicpmv4_6(top: Fields, text: Fields) -> Tower:
     v = vision_fields(top, "minicpmv4_6_vision")
     draft = Draft("model.vision_tower")
     hidden = _clip_like(draft, v, has_class_token=False, has_patch_bias=True, positions=_grid(v))
-    kernel = v.items("window_kernel_size") or (2, 2)
-    windows = int(kernel[0]) * int(kernel[1])
+    windows = _area(v, "window_kernel_size")
     inner = hidden * windows
     width = v.size("intermediate_size")
     draft.linear("vit_merger.self_attn.qkv", 3 * hidden, hidden, COLUMN)
@@ -229,8 +237,7 @@ def minicpmv4_6(top: Fields, text: Fields) -> Tower:
     draft.linear("vit_merger.linear_1", width * windows, inner)
     draft.linear("vit_merger.linear_2", hidden, width * windows)
     draft.path = "model.merger"
-    merge = top.items("merge_kernel_size") or (2, 2)
-    merged = hidden * int(merge[0]) * int(merge[1])
+    merged = hidden * _area(top, "merge_kernel_size")
     times = top.size("merger_times", default=1)
     draft.vector("pre_norm", merged, copies=2 * times)
     draft.linear("linear_1", merged, merged, copies=times)

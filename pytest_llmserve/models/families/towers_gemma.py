@@ -51,8 +51,10 @@ def _vision(draft: Draft, v: Fields) -> None:
 
 def _audio(draft: Draft, a: Fields) -> None:
     hidden, depth = a.size("hidden_size"), a.size("num_hidden_layers")
-    channels = [int(size) for size in a.items("subsampling_conv_channels") or (128, 32)]
-    first, second = channels[0], channels[1]
+    channels = a.integers("subsampling_conv_channels") or []
+    if len(channels) != 2:
+        raise a.bad("subsampling_conv_channels", channels, "two integers")
+    first, second = channels
     draft.path = "model.audio_tower"
     draft.linear("subsample.layer0", first, 9, has_bias=False)
     draft.linear("subsample.layer1", second, 9 * first, has_bias=False)
