@@ -104,6 +104,8 @@ class LlmServe:
     def read(self, path: str | Path) -> tuple[Server, ...]:
         """The servers that a deployment file starts, in its order.
 
+        Without a policy of its own, the one nearest above the file holds.
+
         Raises:
             ValueError: the file cannot be read as a deployment; the message says where and why.
         """
@@ -113,7 +115,7 @@ class LlmServe:
         reading = read_file(path.resolve(), display=str(path))
         if reading.problems and not reading.launches:
             raise ValueError("\n".join(str(problem) for problem in reading.problems))
-        assembler = self._assemble()
+        assembler = self._assembler_for(path.resolve().parent)
         return tuple(assembler.from_launch(launch, path.resolve()) for launch in reading.launches)
 
     def kv_cache_fits(
@@ -273,6 +275,14 @@ class LlmServe:
 
             self._assembler = Assembler(self.policy)
         return self._assembler
+
+    def _assembler_for(self, folder: Path) -> Assembler:
+        if self.policy.origin:
+            return self._assemble()
+        from pytest_llmserve.servers.policies import Policies
+
+        policies = Policies(Path(folder.anchor))
+        return policies.assembler(policies.for_folder(folder))
 
     def _server_of(
         self, target: Server | str | ModelSpec | None, given: Mapping[str, Any]

@@ -53,13 +53,13 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--llmserve-report needs --llmserve: nothing is checked without it")
 
 
-@pytest.fixture(scope="session")
-def llmserve_policy(pytestconfig: pytest.Config) -> Policy:
-    """The policy of the root directory; override it to test against another."""
-    from pytest_llmserve._pytest.policies import Policies
+@pytest.fixture(scope="module")
+def llmserve_policy(request: pytest.FixtureRequest) -> Policy:
+    """The policy nearest above the test's file; override it to test against another."""
+    from pytest_llmserve.servers.policies import Policies
 
     try:
-        return Policies(pytestconfig.rootpath).for_folder(pytestconfig.rootpath)
+        return Policies(request.config.rootpath).for_folder(request.path.parent)
     except ValueError as error:  # PolicyError, told in its own words
         raise pytest.UsageError(str(error)) from None
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_llmserve._pytest.policies import Policies
     from pytest_llmserve.invariants.base import Invariant
     from pytest_llmserve.manifests.launch import Reading
     from pytest_llmserve.policy import Policy
+    from pytest_llmserve.servers.policies import Policies
     from pytest_llmserve.servers.server import Server
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmserve._pytest.items import DeploymentFile, ServerNode, VerdictItem
-from pytest_llmserve._pytest.policies import Policies
+from pytest_llmserve.servers.policies import Policies
 
 if TYPE_CHECKING:
     from collections.abc import Generator

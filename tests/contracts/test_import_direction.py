@@ -21,8 +21,8 @@ MAY_IMPORT = {
     "reporting": {"units", "verdict", "runtimes", "__init__"},
     "policy_file": {"units", "verdict", "policy", "invariants"},
     "servers": {
-        "units", "verdict", "hardware", "models", "manifests", "runtimes", "policy", "subject",
-        "invariants",
+        "units", "verdict", "hardware", "models", "manifests", "runtimes", "policy", "policy_file",
+        "subject", "invariants",
     },
     "assertions": {
         "units", "verdict", "hardware", "models", "manifests", "policy", "subject", "invariants",
@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "_pytest": {
         "verdict", "manifests", "policy", "policy_file", "invariants", "reporting", "servers",
     },
-    "plugin": {"verdict", "policy", "assertions", "_pytest"},
+    "plugin": {"verdict", "policy", "assertions", "servers", "_pytest"},
     "__init__": {"verdict", "hardware", "models", "servers", "assertions"},
 }  # fmt: skip
 
