@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from pytest_llmserve.units import format_gib, format_hundredths, hundredths_of_gib
+from pytest_llmserve.units import MIB, format_gib, format_hundredths, hundredths_of_gib
 from pytest_llmserve.verdict import Certainty, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -99,12 +99,15 @@ def shortage_words(certainty: Certainty, need: Interval, available: Interval) ->
     The difference is that of the two figures as they are printed.
     """
     if certainty is Certainty.CLOSE:
-        return f"may be short of {_printed_difference(need.high, available.low)} GiB per GPU"
-    return f"short of {_printed_difference(need.expected, available.expected)} GiB per GPU"
+        return f"may be short of {_printed_difference(need.high, available.low)} per GPU"
+    return f"short of {_printed_difference(need.expected, available.expected)} per GPU"
 
 
 def _printed_difference(need_bytes: int, available_bytes: int) -> str:
-    return format_hundredths(hundredths_of_gib(need_bytes) - hundredths_of_gib(available_bytes))
+    difference = hundredths_of_gib(need_bytes) - hundredths_of_gib(available_bytes)
+    if difference == 0:
+        return f"{(need_bytes - available_bytes) / MIB:.3g} MiB"
+    return f"{format_hundredths(difference)} GiB"
 
 
 def range_words(value: Interval, certainty: Certainty) -> str:

@@ -74,7 +74,7 @@ def _beside_stated_pool(vram: VramLedger) -> Verdict:
     short = LedgerRow("short by", need - total, "", "=")
     device = LedgerRow("device memory", total, vram.sources["gpu_total"], "-")
     return failed(
-        f"{shortage_words(certainty, need, total)}: weights, runtime and the stated KV cache take "
+        f"{shortage_words(certainty, need, total)}: with the stated KV cache it takes "
         f"{range_words(need, certainty)}, the device has {gib(total.expected)}",
         certainty,
         margin_bytes=margin,

@@ -20,11 +20,11 @@ def _check_resolved(subject: Subject) -> Verdict:
     found = [p for p in subject.deployment.problems if p.kind is ProblemKind.UNRESOLVED]
     if not found:
         return passed("every argument that matters is known")
-    first = found[0]
+    first, *others = found
+    details = [f"expected: {first.expected}"] if first.expected else []
+    details += [f"also {other}" for other in others]
     return cannot_tell(
-        f"cannot tell: {first.message}",
-        details=tuple(str(p) for p in found[1:]),
-        location=first.location,
+        f"cannot tell: {first.message}", details=tuple(details), location=first.location
     )
 
 
