@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_llmserve.models.spec import (
@@ -196,13 +197,15 @@ def latent_caches(part: Latent) -> Iterator[Cache]:
 
 def mlp_weights(part: Mlp, hidden_size: int, names: Names) -> Iterator[Weight]:
     """Column-parallel up (and gate), row-parallel down."""
-    yield from _gated(
+    weights = _gated(
         part.intermediate_size,
         hidden_size,
         Group.MLP,
         (names["gate"] if part.is_gated else None, names["up"], names["down"]),
         has_bias=part.has_bias,
     )
+    for weight in weights:
+        yield replace(weight, shard=Shard.REPLICATED) if part.is_replicated else weight
 
 
 def _gated(

@@ -50,15 +50,36 @@ def _recurrent(*shape: int, dtype_bits: int | None = None) -> StateTensor:
     return StateTensor(shape=shape, sharded_axis=0, role="recurrent", dtype_bits=dtype_bits)
 
 
+def _groups(
+    name: str, part: Mamba2, cols: int, *, has_bias: bool, is_matmul: bool
+) -> Iterator[Weight]:
+    """The rows of B and C: a rank has at least one whole group, as with KV heads."""
+    groups, rows = part.num_groups, 2 * part.num_groups * part.state_size
+    yield Weight(
+        name=name,
+        group=_STATE,
+        rows=rows,
+        cols=cols,
+        shard=Shard.KV,
+        kv_heads=groups,
+        is_matmul=is_matmul,
+    )
+    if has_bias:
+        yield vector(f"{name}.bias", _STATE, rows, Shard.KV, groups)
+
+
 def mamba2_weights(part: Mamba2, hidden_size: int, names: Names) -> Iterator[Weight]:
     """in_proj makes gate, x, B, C and dt in one; the convolution runs over x, B and C."""
     path = names["state"]
     inner = part.num_heads * part.head_dim
-    conv_rows = inner + 2 * part.num_groups * part.state_size
-    in_rows = inner + conv_rows + part.num_heads
+    in_rows = 2 * inner + part.num_heads
     bias = part.has_bias
     yield from linear(f"{path}.in_proj", _STATE, in_rows, hidden_size, Shard.COLUMN, has_bias=bias)
-    yield from _conv(path, conv_rows, part.conv_kernel, has_bias=part.has_conv_bias)
+    yield from _groups(f"{path}.in_proj", part, hidden_size, has_bias=bias, is_matmul=True)
+    yield from _conv(path, inner, part.conv_kernel, has_bias=part.has_conv_bias)
+    yield from _groups(
+        f"{path}.conv1d", part, part.conv_kernel, has_bias=part.has_conv_bias, is_matmul=False
+    )
     yield _decay(path, part.num_heads)
     for name in ("D", "dt_bias"):
         yield vector(f"{path}.{name}", _STATE, part.num_heads, Shard.COLUMN)

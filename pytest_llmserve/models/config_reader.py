@@ -104,7 +104,7 @@ def read_shape(
         dtype=_dtype(top, text),
         is_tied=_is_tied(top, text, family, found),
         quantization=read_quantization(top, text, beside),
-        rotary_tables=_tables(limits, ropes, found),
+        rotary_tables=_tables(limits, ropes, found) if family.has_rotary_tables else (),
         has_vocab_on_every_stage=family.vocab == "everywhere",
         has_embedding_on_every_stage=family.vocab != "ends",
     )

@@ -75,6 +75,8 @@ class Mlp:
     intermediate_size: int
     is_gated: bool = True
     has_bias: bool = False
+    is_replicated: bool = False
+    """Runtimes keep it whole on every rank (GPTBigCode)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,9 @@ def rotary_tables(
     for name, rope in {rope: (name, rope) for name, rope in ropes.items()}.values():
         part = rope.partial_rotary_factor
         dim = dims.get(name, head_dim)
-        width = int(dim * (partial_rotary_factor if part is None else part))
+        share = partial_rotary_factor if part is None else part
+        # a proportional rope turns every pair, the later ones by nothing: whole width
+        width = dim if rope.type == "proportional" else int(dim * share)
         if width:
             rows = _rows(rope, length, limits)
             tables.append(RotaryTable(rows=rows, width=width, dtype_bits=dtype_bits))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_llmserve.models.errors import UnsupportedModel
@@ -42,14 +43,27 @@ def gpt2(c: Fields) -> Decoder:
 
 def gpt_bigcode(c: Fields) -> Decoder:
     """SantaCoder and StarCoder: GPT-2 with one KV head where multi_query is true."""
-    return _gpt2_like(c, 1 if c.flag("multi_query", default=True) else num_heads(c))
+    found = _gpt2_like(c, 1 if c.flag("multi_query", default=True) else num_heads(c), whole=True)
+    positions = c.size("n_positions", "max_position_embeddings", "n_ctx")
+    # transformers keeps a mask of one byte for each pair of positions
+    mask = Weight(
+        name="transformer.bias",
+        group=Group.OTHER,
+        rows=positions,
+        cols=positions,
+        dtype_bits=8,
+        is_matmul=False,
+        is_parameter=False,
+    )
+    return replace(found, extra=(*found.extra, mask))
 
 
-def _gpt2_like(c: Fields, kv_heads: int) -> Decoder:
+def _gpt2_like(c: Fields, kv_heads: int, *, whole: bool = False) -> Decoder:
     if c.flag("add_cross_attention"):
         raise UnsupportedModel(f"{c.file}: GPT-2 with cross attention is not understood")
     part = attention(c, num_kv_heads=kv_heads, has_qkv_bias=True, has_o_bias=True)
-    dense = Mlp(intermediate_size=_four_times(c), is_gated=False, has_bias=True)
+    width = _four_times(c)
+    dense = Mlp(intermediate_size=width, is_gated=False, has_bias=True, is_replicated=whole)
     positions = c.size("n_positions", "max_position_embeddings", "n_ctx")
     return decoder(
         c,

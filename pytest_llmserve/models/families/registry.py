@@ -26,6 +26,12 @@ class Family:
     text_keys: tuple[str, ...] = ()
     text_type: str = ""
     tower: str = ""
+    has_rotary_tables: bool = True
+
+
+# vLLM runs these through its Transformers backend: no cos/sin tables, vocabulary at the ends.
+def _backend(reader: str) -> Family:
+    return Family(reader, has_rotary_tables=False)
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
@@ -45,18 +51,18 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Phi3ForCausalLM": Family("llama:phi3"),
     "Exaone4ForCausalLM": Family("llama:exaone4"),
     "ExaoneForCausalLM": Family("llama:exaone"),
-    "OlmoForCausalLM": Family("llama:olmo", "everywhere"),
-    "Olmo2ForCausalLM": Family("llama:olmo2", "everywhere"),
-    "Olmo3ForCausalLM": Family("llama:olmo2", "everywhere"),
-    "SeedOssForCausalLM": Family("llama:seed_oss"),
-    "SmolLM3ForCausalLM": Family("llama:smollm3"),
-    "GlmForCausalLM": Family("llama:glm"),
+    "OlmoForCausalLM": _backend("llama:olmo"),
+    "Olmo2ForCausalLM": _backend("llama:olmo2"),
+    "Olmo3ForCausalLM": _backend("llama:olmo2"),
+    "SeedOssForCausalLM": _backend("llama:seed_oss"),
+    "SmolLM3ForCausalLM": _backend("llama:smollm3"),
+    "GlmForCausalLM": _backend("llama:glm"),
     "Glm4ForCausalLM": Family("llama:glm4"),
     "Ernie4_5ForCausalLM": Family("llama:ernie"),
     "Ernie4_5_ForCausalLM": Family("llama:ernie"),
-    "HunYuanDenseV1ForCausalLM": Family("llama:hunyuan_dense"),
+    "HunYuanDenseV1ForCausalLM": _backend("llama:hunyuan_dense"),
     "NemotronForCausalLM": Family("llama:nemotron"),
-    "ArceeForCausalLM": Family("llama:arcee"),
+    "ArceeForCausalLM": _backend("llama:arcee"),
     "InternLMForCausalLM": Family("llama:internlm"),
     "InternLM2ForCausalLM": Family("llama:internlm2"),
     "InternLM3ForCausalLM": Family("llama:internlm2"),
@@ -76,7 +82,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Ernie4_5_MoeForCausalLM": Family("moe:ernie_moe"),
     "Ernie4_5_MoEForCausalLM": Family("moe:ernie_moe"),
     "Glm4MoeForCausalLM": Family("moe:glm4_moe"),
-    "Dots1ForCausalLM": Family("moe:dots1"),
+    "Dots1ForCausalLM": _backend("moe:dots1"),
     "DeepseekForCausalLM": Family("moe:deepseek_moe"),
     "BailingMoeForCausalLM": Family("moe:bailing"),
     "BailingMoeV2ForCausalLM": Family("moe:bailing"),
@@ -86,7 +92,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "GraniteMoeForCausalLM": Family("moe:granite_moe", "everywhere"),
     "GraniteMoeSharedForCausalLM": Family("moe:granite_moe", "everywhere"),
     "Llama4ForCausalLM": Family("moe:llama4"),
-    "HunYuanMoEV1ForCausalLM": Family("moe:hunyuan_moe"),
+    "HunYuanMoEV1ForCausalLM": _backend("moe:hunyuan_moe"),
     "MiMoV2FlashForCausalLM": Family("moe:mimo_v2"),
     "ExaoneMoEForCausalLM": Family("moe:exaone_moe"),
     "ExaoneMoeForCausalLM": Family("moe:exaone_moe"),
@@ -98,17 +104,17 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "MiniCPM3ForCausalLM": Family("latent:minicpm3", "everywhere"),
     # older ones
     "GPT2LMHeadModel": Family("classic:gpt2", "everywhere"),
-    "GPTBigCodeForCausalLM": Family("classic:gpt_bigcode", "everywhere"),
+    "GPTBigCodeForCausalLM": _backend("classic:gpt_bigcode"),
     "GPTJForCausalLM": Family("classic:gptj", "everywhere"),
-    "GPTNeoXForCausalLM": Family("classic:gpt_neox", "everywhere"),
+    "GPTNeoXForCausalLM": _backend("classic:gpt_neox"),
     "BloomForCausalLM": Family("classic:bloom", "everywhere"),
     "OPTForCausalLM": Family("classic:opt", "everywhere"),
     "MptForCausalLM": Family("classic:mpt", "everywhere"),
     "MPTForCausalLM": Family("classic:mpt", "everywhere"),
-    "Starcoder2ForCausalLM": Family("classic:starcoder2", "everywhere"),
+    "Starcoder2ForCausalLM": _backend("classic:starcoder2"),
     "FalconForCausalLM": Family("classic:falcon", "everywhere"),
     "RWForCausalLM": Family("classic:falcon", "everywhere"),
-    "PhiForCausalLM": Family("classic:phi", "everywhere"),
+    "PhiForCausalLM": _backend("classic:phi"),
     "Phi3SmallForCausalLM": Family("classic:phi3_small", "everywhere"),
     "StableLmForCausalLM": Family("classic:stablelm", "everywhere"),
     "StableLMEpochForCausalLM": Family("classic:stablelm", "everywhere"),

@@ -94,7 +94,6 @@ def nemotron_h(c: Fields) -> Decoder:
             c,
             is_gated=False,
             has_correction_bias=True,
-            router_dtype_bits=_FLOAT32,
             latent_size=c.optional_size("moe_latent_size"),
             shared_intermediate_size=c.count("n_shared_experts", default=1)
             * c.count("moe_shared_expert_intermediate_size", default=0),

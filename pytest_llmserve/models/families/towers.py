@@ -8,7 +8,6 @@ from pytest_llmserve.models.class_defaults import defaults_of
 from pytest_llmserve.models.families.vision import (
     COLUMN,
     ROW,
-    WHOLE,
     Draft,
     Tower,
     num_heads,
@@ -152,7 +151,7 @@ def llama4(top: Fields, text: Fields) -> Tower:
     draft.linear("vision_adapter.mlp.fc2", out, out, ROW, has_bias=False)
     draft.path = "multi_modal_projector"
     text_size = text.size("hidden_size")
-    draft.linear("linear_1", text_size, v.size("vision_output_dim"), WHOLE, has_bias=False)
+    draft.linear("linear_1", text_size, v.size("vision_output_dim"), COLUMN, has_bias=False)
     return draft.done(num_heads(v), width, layers_path="language_model.model.layers")
 
 

@@ -120,6 +120,7 @@ def qwen25_omni(top: Fields, text: Fields) -> Tower:
     draft.vector("ln_post", width, copies=2)
     draft.linear("proj", out, width)
     draft.table("audio_bos_eos_token", 2, out)
+    draft.buffer("positional_embedding", a.size("max_source_positions"), width)
     return Tower(
         weights=visual.weights + tuple(draft.weights),
         num_heads=visual.num_heads,

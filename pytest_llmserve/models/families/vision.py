@@ -61,6 +61,19 @@ class Draft:
         """An embedding that is looked up."""
         self._add(f"{self.path}.{name}", rows, cols, WHOLE, 1)
 
+    def buffer(self, name: str, rows: int, cols: int) -> None:
+        """A float32 table that is computed, not trained."""
+        weight = Weight(
+            name=f"{self.path}.{name}",
+            group=Group.VISION,
+            rows=rows,
+            cols=cols,
+            dtype_bits=32,
+            is_matmul=False,
+            is_parameter=False,
+        )
+        self.weights.append(weight)
+
     def blocks(
         self,
         name: str,
