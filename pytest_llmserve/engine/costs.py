@@ -87,6 +87,12 @@ class StepCosts:
     state_flops_per_token: int
     experts: tuple[ExpertCosts, ...] = ()
     attention: tuple[AttentionCosts, ...] = ()
+    num_layers: int = 0
+    """Layers that a step launches one after the other; 0 where no shape is known."""
+    num_gpus: int = 1
+    """GPUs of the tensor-parallel group whose results each layer sums up."""
+    reduced_bytes_per_token: int = 0
+    """Partial results that tensor parallelism adds up over all GPUs: two vectors a layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +208,16 @@ class _Builder:
             state_flops_per_token=state_flops,
             experts=tuple(self._experts()),
             attention=self._attention(),
+            num_layers=spec.num_layers,
+            num_gpus=self.rank.tensor_parallel_size,
+            reduced_bytes_per_token=self._reduced_bytes(),
         )
+
+    def _reduced_bytes(self) -> int:
+        """After attention and after the MLP, a vector of the model's width in each layer."""
+        if self.rank.tensor_parallel_size == 1:
+            return 0
+        return 2 * self.spec.num_layers * self.spec.hidden_size * self.bits // 8
 
     def _is_head(self, weight: Weight) -> bool:
         """Whether the weight makes logits: lm_head, or a tied embedding of the model's width."""

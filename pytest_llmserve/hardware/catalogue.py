@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_llmserve.hardware.errors import GpuCatalogueError
-from pytest_llmserve.hardware.spec import GpuSpec, MigProfile
+from pytest_llmserve.hardware.spec import GpuPrice, GpuSpec, MigProfile
 from pytest_llmserve.units import Interval
 
 if TYPE_CHECKING:
@@ -109,6 +109,9 @@ def spec_of(table: Mapping[str, Any], *, source: str) -> GpuSpec:
         hbm_safe_bytes_per_s=bandwidth.get("safe_bytes_per_s", upper),
         dense_flops_per_s=MappingProxyType(peaks),
         link_bytes_per_s=table.get("link", {}).get("bytes_per_s"),
+        memory_kind=memory.get("kind", ""),
+        pcie_bytes_per_s=table.get("pcie", {}).get("bytes_per_s"),
+        price=_price(table.get("price"), table.get("devices_per_unit", 1)),
         is_unified_memory=table.get("is_unified_memory", False),
         is_boost_guarded=table.get("is_boost_guarded", False),
         mig_profiles=tuple(_profile(row) for row in table.get("mig", ())),
@@ -125,6 +128,17 @@ def _interval(table: Mapping[str, Any] | None) -> Interval | None:
     if table is None:
         return None
     return Interval(table["low_bytes"], table["expected_bytes"], table["high_bytes"])
+
+
+def _price(table: Mapping[str, Any] | None, devices: int) -> GpuPrice | None:
+    """The price of one device: files have that of a package, which can hold several."""
+    if table is None:
+        return None
+    return GpuPrice(
+        low_usd_per_hour=table["low_usd_per_hour"] / devices,
+        high_usd_per_hour=table["high_usd_per_hour"] / devices,
+        date=str(table.get("oldest_date", "")),
+    )
 
 
 def _profile(row: Mapping[str, Any]) -> MigProfile:

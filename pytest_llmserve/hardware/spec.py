@@ -29,6 +29,16 @@ class MigProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPrice:
+    """List prices of one device on demand, over providers; ``date`` is the oldest one's."""
+
+    low_usd_per_hour: float
+    high_usd_per_hour: float
+    date: str
+    """ISO date, empty where no source prints one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
     """One device as a framework sees it (half of an MI250X, one MIG slice, one H100).
 
@@ -53,6 +63,11 @@ class GpuSpec:
     """Dense peak by dtype (``bf16 fp16 fp8 int8 fp4 tf32 fp32``), never with sparsity."""
     link_bytes_per_s: int | None = None
     """GPU-to-GPU fabric, one direction."""
+    memory_kind: str = ""
+    """``HBM3``, ``GDDR6X``, ``LPDDR5X unified``…; empty where no source says."""
+    pcie_bytes_per_s: int | None = None
+    """The slot, one direction, theoretical: the link of parts without a fabric."""
+    price: GpuPrice | None = None
     is_unified_memory: bool = False
     is_boost_guarded: bool = False
     """GeForce: real clocks beat the rated boost, floors allow 1.2 x the rated peak."""
