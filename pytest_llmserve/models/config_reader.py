@@ -157,7 +157,7 @@ def _tables(
         return ()
     if found.local_rope_theta is not None:
         ropes = with_local_rope(ropes, found.local_rope_theta)
-    return rotary_tables(
+    tables = rotary_tables(
         limits,
         ropes,
         found.rotary_dim,
@@ -165,6 +165,7 @@ def _tables(
         partial_rotary_factor=found.rotary_partial_factor,
         dtype_bits=found.rotary_dtype_bits,
     )
+    return tables * 2 if found.has_indexer_rope else tables
 
 
 def _tower(top: Fields, text: Fields, family: Family) -> Tower | None:

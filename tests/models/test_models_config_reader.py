@@ -11,6 +11,7 @@ from pytest_llmserve.models.spec import (
     KvCache,
     LatentCache,
     ModelSpec,
+    Shard,
     SharedCache,
     StateCache,
     Weight,
@@ -272,7 +273,7 @@ def test_old_phi_names() -> None:
     # microsoft/phi-2, transformers 5.24.0
     assert total_parameters(spec) == 2_779_683_840
     assert spec.limits.candidates == {"n_positions": 2048}
-    assert spec.rotary_tables[0].width == 32
+    assert spec.rotary_tables == ()  # vLLM runs it through its Transformers backend
 
 
 def test_qwen1_writes_twice_the_mlp_width() -> None:
@@ -778,6 +779,49 @@ def test_minicpm3_caches_all_its_heads() -> None:
     )
     # vLLM 0.32 pads the values to the keys' width
     assert kv(spec) == KvCache(kind="full", num_heads=4, num_kv_heads=4, head_dim=12, v_head_dim=12)
+
+
+# --- how runtimes hold the weights (vLLM 0.32, built for one rank)
+
+
+def test_groups_of_mamba2_are_divided_like_kv_heads() -> None:
+    # mamba2-780m has one group: with TP 8 each rank holds all of B and C
+    spec = small("FalconH1ForCausalLM", "falcon_h1", mamba_d_ssm=64, mamba_d_head=8, **FALCON_H1)
+    groups = [w for w in spec.layers()[0].weights if w.shard is Shard.KV and "mamba" in w.name]
+    assert [(w.name, w.rows, w.cols, w.kv_heads) for w in groups] == [
+        ("mamba.in_proj", 32, 64, 1),
+        ("mamba.conv1d", 32, 4, 1),
+        ("mamba.conv1d.bias", 32, 1, 1),
+    ]
+
+
+def test_gpt_bigcode_keeps_its_mlp_whole_and_a_mask() -> None:
+    spec = small("GPTBigCodeForCausalLM", "gpt_bigcode", n_positions=512)
+    assert weight(spec, "mlp.c_fc").shard is Shard.REPLICATED
+    assert weight(spec, "attn.c_attn").shard is Shard.COLUMN
+    mask = next(item for item in spec.outside if item.name == "transformer.bias")
+    assert (mask.num_elements, mask.dtype_bits, mask.is_parameter) == (512 * 512, 8, False)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type", "bits"),
+    [("Glm4MoeForCausalLM", "glm4_moe", 32), ("Qwen3MoeForCausalLM", "qwen3_moe", None)],
+)
+def test_some_routers_are_float32(architecture: str, model_type: str, bits: int | None) -> None:
+    experts = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    count = {"n_routed_experts": 4} if bits else {"num_experts": 4}
+    spec = small(architecture, model_type, **experts, **count)
+    assert weight(spec, "mlp.gate", 1).dtype_bits == bits
+
+
+def test_mla_projects_down_on_every_rank_and_up_by_heads() -> None:
+    spec = small("DeepseekV2ForCausalLM", "deepseek_v2", **{**MLA, "q_lora_rank": 32})
+    shards = {item.name: item.shard for item in spec.layers()[0].weights}
+    assert shards["self_attn.q_a_proj"] is Shard.REPLICATED
+    assert shards["self_attn.kv_a_proj_with_mqa"] is Shard.REPLICATED
+    assert shards["self_attn.q_b_proj"] is Shard.COLUMN
+    assert shards["self_attn.kv_b_proj"] is Shard.COLUMN
+    assert shards["self_attn.o_proj"] is Shard.ROW
 
 
 # --- dtype, tying, vocabulary

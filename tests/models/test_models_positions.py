@@ -63,6 +63,16 @@ def test_rope_parameters_are_the_same_thing() -> None:
         ),
         ("Qwen/Qwen2.5-VL-7B-Instruct", (RotaryTable(rows=512000, width=128),)),
         ("microsoft/Phi-3-mini-128k-instruct", (RotaryTable(rows=135168, width=96),)),
+        # the indexer of DeepSeek V3.2 has a table of its own, that of GLM-5 has not
+        ("nvidia/DeepSeek-V3.2-NVFP4", (RotaryTable(rows=163840, width=64),) * 2),
+        ("zai-org/GLM-5", (RotaryTable(rows=202752, width=64),)),
+        # a proportional rope is as wide as the head
+        (
+            "google/gemma-4-26B-A4B",
+            (RotaryTable(rows=262144, width=512), RotaryTable(rows=262144, width=256)),
+        ),
+        # vLLM's Transformers backend keeps none
+        ("allenai/OLMo-2-1124-7B", ()),
         ("ai21labs/AI21-Jamba-1.5-Mini", ()),
         ("openai-community/gpt2", ()),
     ],

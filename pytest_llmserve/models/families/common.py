@@ -41,6 +41,8 @@ class Decoder:
     rotary_dtype_bits: int | None = None
     rotary_dims: tuple[tuple[str, int], ...] = ()
     """Widths of single layer types, where they differ from ``rotary_dim`` (Gemma 4)."""
+    has_indexer_rope: bool = False
+    """The indexer has a second table of the same size (DeepSeek V3.2; GLM-5 shares one)."""
     local_rope_theta: float | None = None
     """The base of the layers that slide, where they have a table of their own (Gemma 3)."""
     unsupported: tuple[str, ...] = ()

@@ -76,7 +76,12 @@ def deepseek_v32(c: Fields) -> Decoder:
         body = experts if is_moe(index) else dense
         return Block(parts=(shared if is_shared else part, body))
 
-    return decoder(c, stack(c, block_of), rotary_dim=part.qk_rope_head_dim)
+    return decoder(c, stack(c, block_of), rotary_dim=part.qk_rope_head_dim, has_indexer_rope=True)
+
+
+def glm_dsa(c: Fields) -> Decoder:
+    """GLM-5 to 5.3: as DeepSeek V3.2, on some layers with another layer's selection."""
+    return replace(deepseek_v32(c), has_indexer_rope=False)
 
 
 def _routed(c: Fields, part: Latent, experts: Moe) -> Decoder:

@@ -100,7 +100,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "DeepseekV2ForCausalLM": Family("latent:deepseek_v2"),
     "DeepseekV3ForCausalLM": Family("latent:deepseek_v3"),
     "DeepseekV32ForCausalLM": Family("latent:deepseek_v32"),
-    "GlmMoeDsaForCausalLM": Family("latent:deepseek_v32"),
+    "GlmMoeDsaForCausalLM": Family("latent:glm_dsa"),
     "MiniCPM3ForCausalLM": Family("latent:minicpm3", "everywhere"),
     # older ones
     "GPT2LMHeadModel": Family("classic:gpt2", "everywhere"),

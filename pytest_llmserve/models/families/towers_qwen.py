@@ -67,6 +67,7 @@ def _qwen3(v: Fields, num_deep_mergers: int) -> Tower:
     draft.table("pos_embed", v.size("num_position_embeddings"), hidden)
     draft.blocks("blocks", v.size("depth"), hidden, width)
     merged = hidden * v.size("spatial_merge_size") ** 2
+    draft.rotary(hidden // num_heads(v))
     draft.vector("merger.norm", hidden, copies=2)
     draft.vector("deepstack_merger_list.norm", merged, copies=2 * num_deep_mergers)
     mergers = 1 + num_deep_mergers
@@ -95,6 +96,7 @@ def glm4v(top: Fields, text: Fields) -> Tower:
         has_mlp_bias=False,
         has_norm_bias=False,
     )
+    draft.rotary(hidden // num_heads(v))
     draft.vector("post_layernorm", hidden, copies=2)
     draft.linear("downsample", out, hidden * v.size("spatial_merge_size") ** 2)
     draft.linear("merger.proj", out, out, COLUMN, has_bias=False)
@@ -112,7 +114,10 @@ def qwen25_omni(top: Fields, text: Fields) -> Tower:
     a = thinker.nested("audio_config", defaults=defaults_of("qwen2_5_omni_audio_encoder"))
     width, mlp, out = a.size("d_model"), a.size("encoder_ffn_dim"), a.size("output_dim")
     depth = a.size("encoder_layers")
-    draft = Draft("audio_tower")
+    draft = Draft("visual")
+    v = vision_fields(thinker, "qwen2_5_vl_vision")
+    draft.rotary(v.size("hidden_size") // num_heads(v))
+    draft.path = "audio_tower"
     draft.linear("conv1", width, 3 * a.size("num_mel_bins"))
     draft.linear("conv2", width, 3 * width)
     draft.blocks("layers", depth, width, mlp, has_qkv_bias=False)

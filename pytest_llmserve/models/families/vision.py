@@ -61,18 +61,22 @@ class Draft:
         """An embedding that is looked up."""
         self._add(f"{self.path}.{name}", rows, cols, WHOLE, 1)
 
-    def buffer(self, name: str, rows: int, cols: int) -> None:
-        """A float32 table that is computed, not trained."""
+    def buffer(self, name: str, rows: int, cols: int, dtype_bits: int | None = 32) -> None:
+        """A table that is computed, not trained."""
         weight = Weight(
             name=f"{self.path}.{name}",
             group=Group.VISION,
             rows=rows,
             cols=cols,
-            dtype_bits=32,
+            dtype_bits=dtype_bits,
             is_matmul=False,
             is_parameter=False,
         )
         self.weights.append(weight)
+
+    def rotary(self, head_dim: int) -> None:
+        """The tower's own cos/sin table: 8192 positions in vLLM 0.32, half a head wide."""
+        self.buffer("rotary_pos_emb", 8192, head_dim // 2, dtype_bits=None)
 
     def blocks(
         self,
