@@ -13,14 +13,14 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from observed_servers import cases
+from observed_cases import cases
 from vllm_corpus import Corpus
 
 from pytest_llmserve.runtimes.vllm import measured
 from pytest_llmserve.units import GIB, MIB
 
 if TYPE_CHECKING:
-    from observed_servers import Case
+    from observed_cases import Case
 
     from pytest_llmserve.models.spec import ModelSpec
 
