@@ -95,7 +95,7 @@ def mamba2_caches(part: Mamba2) -> Iterator[Cache]:
     recurrent = _recurrent(
         part.num_heads, part.head_dim, part.state_size, dtype_bits=part.state_dtype_bits
     )
-    yield StateCache(kind="mamba2", tensors=(conv, recurrent))
+    yield StateCache(kind="mamba2", tensors=(conv, recurrent), chunk_size=part.chunk_size)
 
 
 def mamba1_weights(part: Mamba1, hidden_size: int, names: Names) -> Iterator[Weight]:

@@ -33,6 +33,7 @@ class Mamba2:
     has_gate_norm: bool = True
     state_dtype_bits: int | None = None
     """What the config asks for the recurrent state, ``None`` where it does not."""
+    chunk_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -936,3 +936,20 @@ def test_a_file_that_is_no_object_is_refused() -> None:
 
 def test_a_whole_float_is_an_integer() -> None:
     assert small("LlamaForCausalLM", "llama", hidden_size=64.0).hidden_size == 64
+
+
+def test_chunks_of_mamba_2_decide_blocks_of_hybrids_until_0_27() -> None:
+    nemotron = small(
+        "NemotronHForCausalLM", "nemotron_h",
+        hybrid_override_pattern="M-M*M", chunk_size=128, **NEMOTRON,
+    )  # fmt: skip
+    falcon = small(
+        "FalconH1ForCausalLM", "falcon_h1",
+        mamba_d_ssm=64, mamba_d_head=8, mamba_chunk_size=256, **FALCON_H1,
+    )  # fmt: skip
+    assert (chunk(nemotron), chunk(falcon)) == (128, 256)
+
+
+def chunk(spec: ModelSpec) -> int | None:
+    states = [c for layer in spec.layers() for c in layer.caches if isinstance(c, StateCache)]
+    return states[0].chunk_size

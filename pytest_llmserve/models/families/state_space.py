@@ -65,6 +65,7 @@ def _mamba2(c: Fields, state_dtype_bits: int | None = None) -> Mamba2:
         has_conv_bias=c.flag("mamba_conv_bias", default=True),
         has_bias=c.flag("mamba_proj_bias"),
         state_dtype_bits=state_dtype_bits,
+        chunk_size=c.optional_size("mamba_chunk_size"),
     )
 
 
@@ -81,6 +82,7 @@ def nemotron_h(c: Fields) -> Decoder:
         has_conv_bias=c.flag("use_conv_bias", "mamba_conv_bias", default=True),
         has_bias=c.flag("use_bias", "mamba_proj_bias"),
         state_dtype_bits=state_bits(c, "mamba_ssm_cache_dtype", _FLOAT32),
+        chunk_size=c.optional_size("chunk_size", "mamba_chunk_size"),
     )
     bias = c.flag("attention_bias")
     parts: dict[str, Part] = {
@@ -213,6 +215,7 @@ def mamba2(c: Fields) -> Decoder:
         conv_kernel=c.size("conv_kernel"),
         has_conv_bias=c.flag("use_conv_bias", default=True),
         has_bias=c.flag("use_bias"),
+        chunk_size=c.optional_size("chunk_size"),
     )
     blocks = uniform(c, part, norms=1)
     return decoder(c, blocks, names="mamba", layers_path="backbone.layers")
