@@ -232,6 +232,65 @@ def test_the_architecture_outweighs_the_model_type() -> None:
     assert routes(spec) == [False, True, True, True]
 
 
+def test_internvl_reads_llm_config_and_its_tower() -> None:
+    spec = read(
+        {
+            "architectures": ["InternVLChatModel"],
+            "model_type": "internvl_chat",
+            "downsample_ratio": 0.5,
+            "llm_config": {
+                "model_type": "internlm2",
+                "hidden_size": 2048,
+                "intermediate_size": 8192,
+                "num_hidden_layers": 24,
+                "num_attention_heads": 16,
+                "num_key_value_heads": 8,
+                "vocab_size": 92553,
+                "bias": False,
+                "tie_word_embeddings": False,
+            },
+            "vision_config": {
+                "hidden_size": 1024,
+                "intermediate_size": 4096,
+                "num_hidden_layers": 24,
+                "num_attention_heads": 16,
+                "image_size": [448, 448],
+                "patch_size": 14,
+                "norm_type": "layer_norm",
+                "qkv_bias": True,
+                "qk_normalization": False,
+            },
+        }
+    )
+    # the safetensors of OpenGVLab/InternVL2-2B hold 2,205,754,368 parameters
+    assert total_parameters(spec) == 2_205_754_368
+
+
+def test_llava_next_ends_rows_with_a_vector() -> None:
+    text = {"model_type": "llama", **SMALL}
+    counts = [
+        total_parameters(read({"architectures": [name], "model_type": kind, "text_config": text}))
+        for name, kind in (
+            ("LlavaForConditionalGeneration", "llava"),
+            ("LlavaNextForConditionalGeneration", "llava_next"),
+        )
+    ]
+    assert counts[1] - counts[0] == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("Phi3VForCausalLM", "vision tower and projector of Phi-3-vision"),
+        ("Gemma3nForConditionalGeneration", "towers of Gemma 3n"),
+    ],
+)
+def test_parts_that_are_not_modelled_are_named(name: str, part: str) -> None:
+    model_type = {"Phi3VForCausalLM": "phi3_v"}.get(name, "gemma3n")
+    spec = read({"architectures": [name], "model_type": model_type, **SMALL})
+    assert any(part in item for item in spec.unsupported)
+
+
 # --- names of the same thing
 
 

@@ -115,7 +115,7 @@ def kimi_linear(c: Fields) -> Decoder:
         router_dtype_bits=_FLOAT32,
         shared_intermediate_size=shared * width,
     )
-    is_moe = _kimi_moe(c)
+    is_moe = first_dense(c, default=1)
     dense = mlp(c)
 
     def block_of(index: int) -> Block:
@@ -125,12 +125,6 @@ def kimi_linear(c: Fields) -> Decoder:
         return Block(parts=(part if is_full else delta, experts if is_moe(index) else dense))
 
     return decoder(c, stack(c, block_of), names="kimi_linear", rotary_dim=None)
-
-
-def _kimi_moe(c: Fields) -> Callable[[int], bool]:
-    if c.value("mlp_layer_types") is None and c.value("first_k_dense_replace") is None:
-        return lambda index: index > 0
-    return first_dense(c)
 
 
 def lfm2(c: Fields) -> Decoder:

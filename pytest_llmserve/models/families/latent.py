@@ -84,8 +84,14 @@ def glm_dsa(c: Fields) -> Decoder:
     return replace(deepseek_v32(c), has_indexer_rope=False)
 
 
-def _routed(c: Fields, part: Latent, experts: Moe) -> Decoder:
-    is_moe = first_dense(c)
+def glm4_moe_lite(c: Fields) -> Decoder:
+    """GLM-4.7-Flash: DeepSeek V3's layers, the first one dense, a float32 router."""
+    experts = replace(_experts(c), has_correction_bias=True, router_dtype_bits=_FLOAT32)
+    return _routed(c, latent(c), experts, first=1)
+
+
+def _routed(c: Fields, part: Latent, experts: Moe, first: int = 0) -> Decoder:
+    is_moe = first_dense(c, default=first)
     dense = None if all(is_moe(index) for index in range(c.num_layers())) else mlp(c)
 
     def block_of(index: int) -> Block:

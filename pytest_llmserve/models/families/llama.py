@@ -197,6 +197,15 @@ def arcee(c: Fields) -> Decoder:
     return _plain(c, part, mlp(c, has_bias=c.flag("mlp_bias"), is_gated=False))
 
 
+def apertus(c: Fields) -> Decoder:
+    """Apertus: q and k norms, an MLP without gate whose activation has two numbers."""
+    bias = c.flag("attention_bias")
+    part = attention(c, has_qkv_bias=bias, has_o_bias=bias, qk_norm="head")
+    numbers = Extra(shapes=(("mlp.act_fn.alpha_p", 1, 1), ("mlp.act_fn.alpha_n", 1, 1)))
+    blocks = uniform(c, part, mlp(c, is_gated=False), numbers)
+    return decoder(c, blocks, rotary_dim=part.head_dim)
+
+
 def internlm(c: Fields) -> Decoder:
     """InternLM 1: ``bias`` stands for q, k, v and o."""
     bias = c.flag("bias", default=True)

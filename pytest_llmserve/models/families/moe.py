@@ -43,7 +43,7 @@ def sparse_step(c: Fields) -> Callable[[int], bool]:
     return lambda index: index not in dense and (index + 1) % step == 0
 
 
-def first_dense(c: Fields) -> Callable[[int], bool]:
+def first_dense(c: Fields, default: int = 0) -> Callable[[int], bool]:
     """DeepSeek: after the first k layers each moe_layer_freq-th routes; a list says it outright."""
     kinds = layer_kinds(c, "mlp_layer_types")
     if kinds is not None:
@@ -51,7 +51,7 @@ def first_dense(c: Fields) -> Callable[[int], bool]:
     if isinstance(c.value("moe_layer_freq"), list):
         flags = flags_of(c, "moe_layer_freq", c.num_layers()) or ()
         return lambda index: bool(flags[index])
-    first = c.count("first_k_dense_replace", default=0)
+    first = c.count("first_k_dense_replace", default=default)
     step = c.size("moe_layer_freq", default=1)
     return lambda index: index >= first and index % step == 0
 

@@ -63,6 +63,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "HunYuanDenseV1ForCausalLM": _backend("llama:hunyuan_dense"),
     "NemotronForCausalLM": Family("llama:nemotron"),
     "ArceeForCausalLM": _backend("llama:arcee"),
+    "ApertusForCausalLM": Family("llama:apertus"),
     "InternLMForCausalLM": Family("llama:internlm"),
     "InternLM2ForCausalLM": Family("llama:internlm2"),
     "InternLM3ForCausalLM": Family("llama:internlm2"),
@@ -99,6 +100,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     # latent attention
     "DeepseekV2ForCausalLM": Family("latent:deepseek_v2"),
     "DeepseekV3ForCausalLM": Family("latent:deepseek_v3"),
+    "Glm4MoeLiteForCausalLM": Family("latent:glm4_moe_lite"),
     "DeepseekV32ForCausalLM": Family("latent:deepseek_v32"),
     "GlmMoeDsaForCausalLM": Family("latent:glm_dsa"),
     "MiniCPM3ForCausalLM": Family("latent:minicpm3", "everywhere"),
@@ -230,6 +232,22 @@ FAMILIES: Final[Mapping[str, Family]] = {
         ("thinker_config", "text_config"),
         "qwen2_5_omni_text",
         "towers_qwen:qwen25_omni",
+    ),
+    "LlavaNextForConditionalGeneration": Family(
+        "", "ends", ("text_config",), "llama", "towers:llava_next"
+    ),
+    "InternVLForConditionalGeneration": Family(
+        "", "ends", ("text_config",), "qwen2", "towers:internvl"
+    ),
+    "KimiVLForConditionalGeneration": Family(
+        "latent:deepseek_v3", "ends", ("text_config",), "deepseek_v3", "towers:kimi_k25"
+    ),
+    "Qwen3OmniMoeForConditionalGeneration": Family(
+        "moe:qwen3_moe_fused",
+        "everywhere",
+        ("thinker_config", "text_config"),
+        "qwen3_omni_moe_text",
+        "towers:qwen3_omni",
     ),
     "InternVLChatModel": Family("", "ends", ("llm_config",), "llama", "towers:internvl"),
     "Phi3VForCausalLM": Family("llama:phi3", "ends", (), "phi3", "towers:phi3_v"),

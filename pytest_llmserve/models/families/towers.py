@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_llmserve.models.class_defaults import defaults_of
@@ -12,6 +13,7 @@ from pytest_llmserve.models.families.vision import (
     Tower,
     num_heads,
     patch_inputs,
+    side,
     vision_fields,
 )
 
@@ -44,8 +46,8 @@ def _area(v: Fields, key: str) -> int:
 
 
 def _grid(v: Fields) -> int:
-    side = v.size("image_size") // v.size("patch_size")
-    return side * side
+    across = side(v, "image_size") // side(v, "patch_size")
+    return across * across
 
 
 def _pooling_head(draft: Draft, v: Fields) -> None:
@@ -91,6 +93,14 @@ def llava(top: Fields, text: Fields) -> Tower:
     _projector(draft, top, hidden, text.size("hidden_size"))
     width = v.size("intermediate_size")
     return draft.done(num_heads(v), width, layers_path="language_model.model.layers")
+
+
+def llava_next(top: Fields, text: Fields) -> Tower:
+    """LLaVA-NeXT: LLaVA's tower and a vector that ends each row of tiles."""
+    found = llava(top, text)
+    draft = Draft("model")
+    draft.vector("image_newline", text.size("hidden_size"))
+    return replace(found, weights=found.weights + tuple(draft.weights))
 
 
 def _projector(draft: Draft, top: Fields, hidden: int, out: int) -> None:
@@ -251,7 +261,7 @@ def minimax_m3(top: Fields, text: Fields) -> Tower:
     hidden, width = v.size("hidden_size"), v.size("intermediate_size")
     compression = v.nested("img_token_compression_config")
     frames = compression.size("temporal_patch_size", default=2)
-    side = compression.size("spatial_merge_size", default=2)
+    merge = compression.size("spatial_merge_size", default=2)
     draft = Draft("vision_tower")
     draft.linear("embeddings.proj", hidden, patch_inputs(v) * frames, has_bias=False)
     draft.vector("pre_layrnorm", hidden, copies=2)
@@ -260,17 +270,17 @@ def minimax_m3(top: Fields, text: Fields) -> Tower:
     draft.path = "multi_modal_projector"
     draft.linear("linear_1", inner, hidden, COLUMN)
     draft.linear("linear_2", out, inner, ROW)
-    draft.linear("merge_linear_1", inner, out * side * side, COLUMN)
+    draft.linear("merge_linear_1", inner, out * merge * merge, COLUMN)
     draft.linear("merge_linear_2", out, inner, ROW)
     return draft.done(num_heads(v), width, layers_path="language_model.model.layers")
 
 
 def internvl(top: Fields, text: Fields) -> Tower:
     """InternVL 1.5 to 3: InternViT with layer scales, and a merger after pixel shuffle."""
-    v = vision_fields(top, "")
+    v = vision_fields(top, "internvl_vision")
     hidden, width = v.size("hidden_size"), v.size("intermediate_size")
     depth = v.size("num_hidden_layers")
-    has_qkv_bias = v.flag("qkv_bias")
+    has_qkv_bias = v.flag("qkv_bias", "attention_bias")
     is_layer_norm = v.text("norm_type") == "layer_norm"
     draft = Draft("vision_model")
     draft.linear("embeddings.patch_embedding", hidden, patch_inputs(v))
@@ -285,7 +295,7 @@ def internvl(top: Fields, text: Fields) -> Tower:
         has_norm_bias=is_layer_norm,
     )
     draft.vector("encoder.layers.layer_scales", hidden, copies=2 * depth)
-    if v.flag("qk_normalization"):
+    if v.flag("qk_normalization", "use_qk_norm"):
         draft.vector("encoder.layers.attn.qk_norm", hidden, copies=2 * depth)
     ratio = top.number("downsample_ratio", default=0.5)
     merged = hidden * int(1 / ratio) ** 2
@@ -303,4 +313,13 @@ def phi3_v(top: Fields, text: Fields) -> Tower:
         weights=(),
         layers_path="model.layers",
         unsupported=("the vision tower and projector of Phi-3-vision (about 0.4 B parameters)",),
+    )
+
+
+def qwen3_omni(top: Fields, text: Fields) -> Tower:
+    """Qwen3-Omni: its encoders are not modelled."""
+    return Tower(
+        weights=(),
+        layers_path="thinker.model.layers",
+        unsupported=("the vision and audio encoders of Qwen3-Omni (about 1.2 B parameters)",),
     )

@@ -151,6 +151,7 @@ _CLIP_L: Final[Mapping[str, object]] = {
 _ABSENT_TOWERS: Final[Mapping[str, Mapping[str, object]]] = {
     "mistral3": _PIXTRAL_12B,
     "llava": _CLIP_L,
+    "llava_next": _CLIP_L,
 }
 
 
@@ -176,5 +177,15 @@ def patch_inputs(v: Fields) -> int:
     """Inputs of the patch embedding: channels x frames x patch x patch."""
     channels = v.size("in_channels", "in_chans", "num_channels", default=3)
     frames = v.size("temporal_patch_size", default=1)
-    patch = v.size("patch_size")
+    patch = side(v, "patch_size")
     return channels * frames * patch * patch
+
+
+def side(v: Fields, key: str) -> int:
+    """A side in pixels: a number, or two equal ones."""
+    if not isinstance(v.value(key), list):
+        return v.size(key)
+    sides = set(v.integers(key) or ())
+    if len(sides) != 1 or 0 in sides:
+        raise v.bad(key, v.value(key), "a number or two equal ones")
+    return sides.pop()
