@@ -1,7 +1,7 @@
 """Which files are checked: those named, those declared, those in a named folder."""
 
 import pytest
-from deployments import FITS, SERVICE, TOO_LONG, pod, write
+from plugin_files import FITS, SERVICE, TOO_LONG, pod, write
 
 
 def ids(result: pytest.RunResult) -> list[str]:

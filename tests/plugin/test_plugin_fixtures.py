@@ -1,7 +1,7 @@
 """Fixtures and the marker, as a user's test file sees them."""
 
 import pytest
-from deployments import FITS, TOO_LONG, write
+from plugin_files import FITS, TOO_LONG, write
 
 
 def test_fixtures_are_bound_to_the_policy(pytester: pytest.Pytester) -> None:

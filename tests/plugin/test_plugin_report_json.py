@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from deployments import FITS, LENGTH_LINE, TOO_LONG, pod, write
+from plugin_files import FITS, LENGTH_LINE, TOO_LONG, pod, write
 
 from pytest_llmserve.reporting.json_report import JsonReport
 

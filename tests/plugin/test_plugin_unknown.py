@@ -1,7 +1,7 @@
 """Cannot tell is never a pass: it fails once, in its own words, unless the policy allows it."""
 
 import pytest
-from deployments import pod, write
+from plugin_files import pod, write
 
 ALL_OF_IT = ["gpu-known", "weights-fit", "kv-cache-fits", "LLM204", "LLM205"]
 NO_GPU = pod(node="restartPolicy: Never")

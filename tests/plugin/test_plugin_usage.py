@@ -1,7 +1,7 @@
 """What is wrong with options or policy is a usage error: exit 4, named, without a traceback."""
 
 import pytest
-from deployments import FITS, write
+from plugin_files import FITS, write
 
 
 def usage_error(pytester: pytest.Pytester, *arguments: str) -> str:
