@@ -99,7 +99,7 @@ def test_the_hub_cache_below_hf_home(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_ref_does_not_lead_out_of_the_cache(hub_cache: Path, tmp_path: Path) -> None:
     put_in_hub(hub_cache, "org/name", "abc", ref="../../../outside")
-    put(hub_cache / "outside" / "config.json")
+    put(hub_cache.parent / "outside" / "config.json")
     with pytest.raises(ModelNotFound):
         find_model("org/name", base_dir=tmp_path)
 

@@ -92,6 +92,7 @@ MIXED = Quantization(
         "lm_head": "nvfp4",
         "model.language_model.layers.0.mlp.experts": "nvfp4",
         "model.language_model.layers.0.self_attn.q_proj": "fp8_tensor",
+        "model.layers.7.mlp.experts.0.gate_proj": "fp8_tensor",
     },
 )
 
@@ -104,6 +105,7 @@ MIXED = Quantization(
         ("model.language_model.layers.0.mlp.experts.gate_up_proj", "nvfp4"),
         ("model.language_model.layers.0.mlp.experts.0.up_proj", "nvfp4"),
         ("model.language_model.layers.1.self_attn.q_proj", None),
+        ("model.layers.7.mlp.experts.gate_up_proj", "fp8_tensor"),
         ("lm_head", "nvfp4"),
         ("model.embed_tokens", None),
     ],
