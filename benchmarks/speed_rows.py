@@ -7,17 +7,20 @@ import json
 import re
 from collections import Counter
 from functools import cache, partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_llmserve.engine.costs import StepCosts, step_costs
 from pytest_llmserve.engine.parallel import Rank
 from pytest_llmserve.hardware.catalogue import gpu_ids, load_gpu
-from pytest_llmserve.hardware.spec import GpuSpec
 from pytest_llmserve.models.catalogue import find_in_catalogue
 from pytest_llmserve.models.config_reader import read_config
 from pytest_llmserve.models.schemes import scheme_of
 from pytest_llmserve.models.spec import ModelSpec, Quantization
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_llmserve.hardware.spec import GpuSpec
 
 ONLINE_FP8 = Quantization(method="fp8", scheme="fp8_tensor", bits=8)
 NVFP4 = Quantization(method="modelopt_fp4", scheme="nvfp4", bits=4, group_size=16)
@@ -43,7 +46,6 @@ FILE_BITS: dict[str, tuple[float, float]] = {
     "mlx-q6": (6.5, 6.5), "mlx-q8": (8.5, 8.5),
 }  # fmt: skip
 MOST_DRAFTED = 16  # DFlash drafts blocks of 16
-FILE_ENGINES = {"llama.cpp", "mistral.rs", "mlx-lm", "mlx", "ollama", "lmstudio"}
 # Records name repositories (fine-tunes, re-quantised copies) of equal shape.
 SAME_SHAPE = (
     (r"Llama-3.1-405B", "meta-llama/Llama-3.1-405B-Instruct"),
@@ -150,7 +152,14 @@ def _row(corpus: Path, record: dict[str, Any]) -> Row | str:
         return "model not known"
     if quant not in SCHEMES and quant not in FILE_BITS:
         return f"quantisation {record['quant']}"
-    rank = Rank(tensor_parallel_size=int(record.get("tp") or 1))
+    tp, ep = int(record.get("tp") or 1), int(record.get("ep") or 1)
+    is_shared = ep > 1 or int(record.get("dp") or 1) > 1
+    shards = max(ep, tp * int(record.get("dp") or 1), int(record.get("gpu_count") or 1))
+    rank = Rank(
+        tensor_parallel_size=tp,
+        expert_ranks=shards if is_shared else None,
+        has_expert_parallel=is_shared,
+    )
     try:
         if quant in FILE_BITS:
             floor, expected = _file_costs(spec, rank, quant, record)
@@ -158,7 +167,7 @@ def _row(corpus: Path, record: dict[str, Any]) -> Row | str:
             compute = "unknown" if FILE_BITS[quant][0] < 16 else "float16"
         else:
             spec = dataclasses.replace(spec, quantization=_scheme(spec, SCHEMES[quant]))
-            floor = expected = _costs(spec, rank)
+            floor, expected = _serving_costs(spec, rank, record)
             compute = spec.quantization.scheme if spec.quantization else spec.dtype
     except ValueError as error:
         return re.sub(r"\d+", "N", str(error)).split(":")[-1].strip()
@@ -173,10 +182,20 @@ def _row(corpus: Path, record: dict[str, Any]) -> Row | str:
     )
 
 
-def _costs(spec: ModelSpec, rank: Rank) -> StepCosts:
-    if spec.quantization is None:
-        return step_costs(spec, rank)
-    return step_costs(spec, rank, partial(scheme_of, spec.quantization))
+def _serving_costs(
+    spec: ModelSpec, rank: Rank, record: dict[str, Any]
+) -> tuple[StepCosts, StepCosts]:
+    """For floors a cache of 8 bits wherever the record does not say that it has 16."""
+    word = str(record.get("kv_dtype")).lower()
+    is_wide = word in {"bf16", "fp16", "f16", "bfloat16", "float16"}
+    floor = _costs(spec, rank, "auto" if is_wide else "fp8")
+    return floor, _costs(spec, rank, "fp8" if word.startswith("fp8") else "auto")
+
+
+def _costs(spec: ModelSpec, rank: Rank, kv_cache_dtype: str = "auto") -> StepCosts:
+    quant = spec.quantization
+    scheme = None if quant is None else partial(scheme_of, quant)
+    return step_costs(spec, rank, scheme, kv_cache_dtype=kv_cache_dtype)
 
 
 def _scheme(spec: ModelSpec, usual: Quantization | None) -> Quantization | None:

@@ -192,6 +192,57 @@ def decode_tokens_per_s_ceiling(
     return batch * pipeline_parallel_size / floor.floor_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputCeiling:
+    """The highest rate of requests that an instance can serve, and what limits it."""
+
+    requests_per_s: float
+    output_tokens_per_s: float
+    bound: Bound
+
+
+def throughput_ceiling(
+    costs: StepCosts,
+    gpu: GpuSpec,
+    compute: str,
+    *,
+    prompt_tokens: int,
+    output_tokens: int,
+    concurrency: int,
+    cached_tokens: int = 0,
+    tokens_per_step: int = 1,
+    pipeline_parallel_size: int = 1,
+) -> ThroughputCeiling | None:
+    """Highest steady rate of equal requests, at most ``concurrency`` of them decoding at once.
+
+    A request's FLOPs are spent whatever the batch. Its share of the bytes is least when the batch
+    is full: ``concurrency`` sequences read the weights together, each its own cache. Arguments as
+    for :func:`tpot_floor` and :func:`ttft_floor`; ``None`` where a figure of the GPU is unknown.
+    """
+    from pytest_llmserve.engine.memoization import with_kv_cache
+
+    peak, bandwidth = dense_peak_flops_per_s(gpu, compute), gpu.hbm_bytes_per_s
+    if peak is None or bandwidth is None:
+        return None
+    flops = int(prefill(costs, prompt_tokens, cached_tokens=cached_tokens).flops)
+    moved = 0.0
+    if output_tokens > 1:  # the prefill makes the first one
+        whole = with_kv_cache(costs, prompt_tokens, output_tokens)
+        first = with_kv_cache(costs, prompt_tokens, 1)
+        flops += whole.flops - first.flops
+        weights = int(decode_step(costs, concurrency, 1).weight_bytes)
+        steps = (output_tokens - 1) / tokens_per_step
+        cache = (whole.cache_read_bytes - first.cache_read_bytes) / tokens_per_step
+        moved = steps * weights / concurrency + cache
+    compute_s, memory_s = flops / peak, moved / bandwidth
+    rate = pipeline_parallel_size / max(compute_s, memory_s)
+    return ThroughputCeiling(
+        requests_per_s=rate,
+        output_tokens_per_s=rate * output_tokens,
+        bound=Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE,
+    )
+
+
 def _guarded(gpu: GpuSpec, name: str) -> int:
     peak = gpu.dense_flops_per_s[name]
     if not gpu.is_boost_guarded:
