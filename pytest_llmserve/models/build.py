@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from pytest_llmserve.models import build_layers as layers
 from pytest_llmserve.models.names import names_of
@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     from pytest_llmserve.models.shape import Shape
 
 Names = Mapping[str, str]
-_WEIGHTS: Final[Mapping[type, Callable[[Any, int, Names], Iterator[Weight]]]] = {
-    Attention: layers.attention_weights,
-    Latent: layers.latent_weights,
-    Mlp: layers.mlp_weights,
-    Moe: layers.moe_weights,
-    Extra: lambda part, _hidden, _names: layers.extra_weights(part),
-}
-_CACHES: Final[Mapping[type, Callable[[Any], Iterator[Cache]]]] = {
-    Attention: layers.attention_caches,
-    Latent: layers.latent_caches,
-    Mlp: lambda _part: iter(()),
-    Moe: lambda _part: iter(()),
-    Extra: lambda _part: iter(()),
-}
 
 
 def build(
@@ -85,11 +71,9 @@ def _layer(block: Block, shape: Shape, names: Names) -> Layer:
     caches: list[Cache] = []
     experts: Experts | None = None
     for part in block.parts:
-        if type(part) in _WEIGHTS:
-            weights.extend(_WEIGHTS[type(part)](part, hidden, names))
-            caches.extend(_CACHES[type(part)](part))
-        else:
-            _add_state(part, hidden, names, weights, caches)
+        made, kept = _weights_and_caches(part, hidden, names)
+        weights.extend(made)
+        caches.extend(kept)
         if isinstance(part, Moe):
             experts = Experts(
                 num_experts=part.num_experts,
@@ -101,13 +85,26 @@ def _layer(block: Block, shape: Shape, names: Names) -> Layer:
     return Layer(caches=tuple(caches), weights=tuple(weights), experts=experts)
 
 
-def _add_state(
-    part: Part, hidden_size: int, names: Names, weights: list[Weight], caches: list[Cache]
-) -> None:
-    from pytest_llmserve.models.build_state import CACHES, WEIGHTS
+def _weights_and_caches(
+    part: Part, hidden_size: int, names: Names
+) -> tuple[Iterator[Weight], Iterator[Cache]]:
+    match part:
+        case Attention():
+            weights = layers.attention_weights(part, hidden_size, names)
+            return weights, layers.attention_caches(part)
+        case Latent():
+            weights = layers.latent_weights(part, hidden_size, names)
+            return weights, layers.latent_caches(part)
+        case Mlp():
+            return layers.mlp_weights(part, hidden_size, names), iter(())
+        case Moe():
+            return layers.moe_weights(part, hidden_size, names), iter(())
+        case Extra():
+            return layers.extra_weights(part), iter(())
+        case _:
+            from pytest_llmserve.models.build_state import state_weights_and_caches
 
-    weights.extend(WEIGHTS[type(part)](part, hidden_size, names))
-    caches.extend(CACHES[type(part)](part, hidden_size))
+            return state_weights_and_caches(part, hidden_size, names)
 
 
 def _norms(name: str, shape: Shape, count: int) -> Iterator[Weight]:

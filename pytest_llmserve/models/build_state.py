@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
 
 from pytest_llmserve.models.build_layers import linear, vector
 from pytest_llmserve.models.spec import Cache, Group, Shard, StateCache, StateTensor, Weight
@@ -14,6 +13,7 @@ from pytest_llmserve.models.state_parts import (
     Mamba1,
     Mamba2,
     ShortConv,
+    StatePart,
 )
 
 Names = Mapping[str, str]
@@ -236,19 +236,21 @@ def short_conv_caches(part: ShortConv, hidden_size: int) -> Iterator[Cache]:
     yield StateCache(kind="short_conv", tensors=(_conv_state(part.conv_kernel, hidden_size),))
 
 
-WEIGHTS: Final[Mapping[type, Callable[[Any, int, Names], Iterator[Weight]]]] = {
-    Mamba1: mamba1_weights,
-    Mamba2: mamba2_weights,
-    GatedDelta: gated_delta_weights,
-    KimiDelta: kimi_delta_weights,
-    Lightning: lightning_weights,
-    ShortConv: short_conv_weights,
-}
-CACHES: Final[Mapping[type, Callable[[Any, int], Iterator[Cache]]]] = {
-    Mamba1: lambda part, _hidden: mamba1_caches(part),
-    Mamba2: lambda part, _hidden: mamba2_caches(part),
-    GatedDelta: lambda part, _hidden: gated_delta_caches(part),
-    KimiDelta: lambda part, _hidden: kimi_delta_caches(part),
-    Lightning: lambda part, _hidden: lightning_caches(part),
-    ShortConv: short_conv_caches,
-}
+def state_weights_and_caches(
+    part: StatePart, hidden_size: int, names: Names
+) -> tuple[Iterator[Weight], Iterator[Cache]]:
+    """The weights and the state of one recurrent part."""
+    match part:
+        case Mamba1():
+            return mamba1_weights(part, hidden_size, names), mamba1_caches(part)
+        case Mamba2():
+            return mamba2_weights(part, hidden_size, names), mamba2_caches(part)
+        case GatedDelta():
+            return gated_delta_weights(part, hidden_size, names), gated_delta_caches(part)
+        case KimiDelta():
+            return kimi_delta_weights(part, hidden_size, names), kimi_delta_caches(part)
+        case Lightning():
+            return lightning_weights(part, hidden_size, names), lightning_caches(part)
+        case ShortConv():
+            weights = short_conv_weights(part, hidden_size, names)
+            return weights, short_conv_caches(part, hidden_size)
