@@ -77,7 +77,7 @@ def engine_of(row: Row) -> Engine | None:
 
 def compare(row: Row) -> list[Compared]:
     """Everything that a row measured which has a floor."""
-    found = [prefill_row(row), decode_row(row), throughput_row(row)]
+    found = [prefill_row(row), first_token_row(row), decode_row(row), throughput_row(row)]
     return [item for item in found if item is not None]
 
 
@@ -113,6 +113,51 @@ def prefill_row(row: Row) -> Compared | None:
     rate_s = min(time_s, tokens / measured["prefill_tok_s"])
     floor_s = floor.floor_s * time_s / rate_s  # the rate decides whether a floor is beaten
     return Compared(row=row, phase="prefill", measured_s=time_s, floor_s=floor_s, expected=expected)
+
+
+def first_token_row(row: Row) -> Compared | None:
+    """The first token of a lone prompt, printed beside a decode speed."""
+    record, measured = row.record, row.record["measured"]
+    tokens, engine = int(record.get("prompt_tokens") or 0), engine_of(row)
+    time_ms = measured.get("median_ttft_ms", measured.get("ttft_ms"))
+    if row.phase not in {"decode", "serving"} or not time_ms or tokens < 1 or engine is None:
+        return None
+    if record.get("prefix_cache_hit") or (record.get("batch_or_concurrency") or 1) != 1:
+        return None
+    if is_entered_by_hand(record):
+        return None
+    floor = ttft_floor(
+        row.floor_costs,
+        row.gpu,
+        row.compute,
+        prompt_tokens=tokens,
+        pipeline_parallel_size=record.get("pp") or 1,
+    )
+    expected = ttft_expected(
+        row.expected_costs,
+        row.gpu,
+        row.compute,
+        prompt_tokens=tokens,
+        engine=engine,
+        gpus=row.gpus,
+    )
+    if floor is None:
+        return None
+    return Compared(
+        row=row,
+        phase="ttft",
+        measured_s=time_ms / 1e3,
+        floor_s=floor.floor_s,
+        expected=expected,
+    )
+
+
+def is_entered_by_hand(record: dict[str, Any]) -> bool:
+    """A first-token time typed in by a user: its unit and the prefix cache are not known.
+
+    Of 41 such, one is 0.83 "ms" on a laptop and one 115 ms for 97,100 tokens.
+    """
+    return record.get("scope") == "user-reported" and "ttft_ms" in record["measured"]
 
 
 def decode_row(row: Row) -> Compared | None:
@@ -248,12 +293,14 @@ def group_of(item: Compared) -> tuple[str, ...]:
     return item.phase, memory, engine, kind
 
 
-def marks(items: Iterable[Compared]) -> Line:
-    """Decode on 1 to 8 GPUs: what the expectations are held to."""
-    return line_of(
-        ("decode", "1-8 GPUs", "all", "all"),
-        [item for item in items if item.phase == "decode" and item.row.gpus <= 8],
-    )
+def marks(items: Iterable[Compared]) -> list[Line]:
+    """Decode on 1 to 8 GPUs, of all programs and of servers: what expectations are held to."""
+    chosen = [item for item in items if item.phase == "decode" and item.row.gpus <= 8]
+    served = [item for item in chosen if item.row.engine in SERVING]
+    return [
+        line_of(("decode", "1-8 GPUs", "all", "all"), chosen),
+        line_of(("decode", "1-8 GPUs", "servers", "all"), served),
+    ]
 
 
 def is_good(mark: Line) -> bool:
@@ -308,26 +355,29 @@ def main() -> int:
     for item in items:
         groups.setdefault(group_of(item), []).append(item)
     lines = [line_of(name, found) for name, found in sorted(groups.items())]
-    mark = marks(items)
-    is_ok = not beaten and is_good(mark)
+    held = marks(items)
+    are_good = all(map(is_good, held))
+    is_ok = not beaten and are_good
     if args.json:
-        print(json.dumps(as_json(total, left, lines, mark, beaten), indent=1))
+        print(json.dumps(as_json(total, left, lines, held, beaten), indent=1))
         return int(not is_ok)
     print(f"{total} records, {len(usable)} computed")
     print(*(f"  {count:>4} left out: {why}" for why, count in left.most_common()), sep="\n")
+    by_hand = sum(is_entered_by_hand(row.record) for row in usable)
+    print(f"  {by_hand:>4} first-token times not compared: entered by users")
     print("\nfloor / measured                                    "
           "|                     | predicted / measured")  # fmt: skip
-    print(table([*lines, mark]))
+    print(table([*lines, *held]))
     for item in items if args.detail else ():
         if item.ratio is not None and not item.is_inside:
             print(words(item))
     print(f"\n{len(beaten)} floors above a measured value", *map(words, beaten), sep="\n  ")
-    print(f"expectations of decode on 1-8 GPUs: {'good' if is_good(mark) else 'MISSED'}")
+    print(f"expectations of decode on 1-8 GPUs: {'good' if are_good else 'MISSED'}")
     return int(not is_ok)
 
 
 def as_json(
-    total: int, left: Counter[str], lines: list[Line], mark: Line, beaten: list[Compared]
+    total: int, left: Counter[str], lines: list[Line], held: list[Line], beaten: list[Compared]
 ) -> dict[str, Any]:
     def plain(line: Line) -> dict[str, Any]:
         return {key: getattr(line, key) for key in Line.__dataclass_fields__}
@@ -336,7 +386,7 @@ def as_json(
         "records": total,
         "left_out": dict(left),
         "groups": [plain(line) for line in lines],
-        "decode_on_1_to_8_gpus": plain(mark),
+        "decode_on_1_to_8_gpus": [plain(line) for line in held],
         "floors_beaten": [words(item) for item in beaten],
     }
 

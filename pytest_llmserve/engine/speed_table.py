@@ -64,7 +64,7 @@ _MANY: Final = (65, 512)
 DECODE: Final[tuple[DecodeClass, ...]] = (
     DecodeClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), batch=(1, 1),
-        bandwidth_fraction=0.75, layer_s=75e-6, low=0.85, high=1.35, n=15,
+        bandwidth_fraction=0.75, layer_s=75e-6, low=0.8, high=1.45, n=15,
     ),
     DecodeClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), batch=(2, 64),
@@ -100,11 +100,11 @@ DECODE: Final[tuple[DecodeClass, ...]] = (
     ),
     DecodeClass(
         engine="serving", memory=("unified NVIDIA",), is_moe=False, gpus=(1, 1), batch=_FEW,
-        bandwidth_fraction=0.75, layer_s=75e-6, low=0.8, high=1.4, n=30,
+        bandwidth_fraction=0.75, layer_s=75e-6, low=0.8, high=1.65, n=30,
     ),
     DecodeClass(
         engine="serving", memory=("unified NVIDIA",), is_moe=True, gpus=(1, 1), batch=_FEW,
-        bandwidth_fraction=0.75, layer_s=130e-6, low=0.75, high=1.4, n=48,
+        bandwidth_fraction=0.75, layer_s=130e-6, low=0.7, high=1.7, n=48,
     ),
     DecodeClass(
         engine="serving-2024", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), batch=(1, 1),
@@ -144,7 +144,7 @@ DECODE: Final[tuple[DecodeClass, ...]] = (
 PREFILL: Final[tuple[PrefillClass, ...]] = (
     PrefillClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), weight_bits=16,
-        mfu=0.5, start_s=0.045, low=0.4, high=2.0, n=15,
+        mfu=0.45, start_s=0.03, low=0.3, high=2.2, n=15,
     ),
     PrefillClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), weight_bits=8,
@@ -160,7 +160,7 @@ PREFILL: Final[tuple[PrefillClass, ...]] = (
     ),
     PrefillClass(
         engine="serving", memory=("GDDR NVIDIA",), is_moe=True, gpus=(2, 8), weight_bits=4,
-        mfu=0.1, start_s=0.15, low=0.75, high=1.35, n=5,
+        mfu=0.18, start_s=0.15, low=0.75, high=1.35, n=5,
     ),
     PrefillClass(
         engine="serving", memory=("unified NVIDIA",), is_moe=False, gpus=(1, 1), weight_bits=16,
