@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from pytest_llmserve.verdict import ProblemKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
     from pytest_llmserve.policy import Facts
     from pytest_llmserve.runtimes.deployment import Deployment, Plan
     from pytest_llmserve.runtimes.vllm.deploy import VllmInputs
+
+UNMODELLED_KEYS: Final = ("version", "--hf-overrides")
+"""What a problem is about when no rules are known for it, so that no plan can be told."""
 
 
 class Subject:
@@ -36,6 +41,11 @@ class Subject:
         return self.inputs.plan(self.deployment)
 
     @cached_property
+    def unknowns(self) -> dict[str, str]:
+        """What invariants may need and the server lacks, each with the reason in words."""
+        return _unknowns_of(self.deployment)
+
+    @cached_property
     def costs(self) -> StepCosts:
         """What one GPU reads and computes, in coefficients of batch and tokens."""
         return self.inputs.costs(self.deployment)
@@ -43,3 +53,21 @@ class Subject:
     def changed(self, flags: Mapping[str, object], gpu_count: int | None = None) -> Subject:
         """The same server with other flags or another number of GPUs."""
         return Subject(self.inputs.changed(flags, gpu_count), self.facts)
+
+
+def _unknowns_of(deployment: Deployment) -> dict[str, str]:
+    """What an invariant may need and the server lacks, each with the reason in words."""
+    found: dict[str, str] = {}
+    for problem in deployment.problems:
+        if problem.kind is ProblemKind.UNRESOLVED:
+            found["resolved"] = "an argument is unresolved"
+        elif problem.kind is ProblemKind.UNKNOWN and problem.key in UNMODELLED_KEYS:
+            found["rules-known"] = "this version or override is not modelled"
+    if deployment.model is None:
+        found["model-known"] = "the model's shape is unknown"
+    gpu = deployment.gpu
+    if gpu is None:
+        found["gpu-known"] = "the GPU is unknown"
+    elif gpu.memory_total_bytes is None:
+        found["gpu-memory-known"] = f"no source says how much memory {gpu.id} has"
+    return found

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_llmserve.invariants import server_invariants
 from pytest_llmserve.reporting.text import explain, headline
-from pytest_llmserve.servers.facts import server_facts, verdict_facts
+from pytest_llmserve.servers.facts import brief_facts, verdict_facts
 from pytest_llmserve.verdict import Certainty, Outcome, ProblemKind, Verdict
 
 if TYPE_CHECKING:
@@ -77,9 +77,14 @@ class ServerNode(pytest.Collector):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What reports say of the server, made once."""
+        """What summary and reports say of the server, made once."""
         if self._facts is None:
-            self._facts = server_facts(self.server)
+            if self.config.option.llmserve_report:
+                from pytest_llmserve.servers.full_facts import full_facts
+
+                self._facts = full_facts(self.server)
+            else:
+                self._facts = brief_facts(self.server)
         return self._facts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from pytest_llmserve.units import MIB, format_gib, format_hundredths, hundredths_of_gib
 from pytest_llmserve.verdict import Certainty, Outcome, Verdict
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pytest_llmserve.subject import Subject
     from pytest_llmserve.units import Interval
     from pytest_llmserve.verdict import Fix, Ledger, Location
+
+
+_ROOTS: Final = {"gpu-memory-known": "gpu-known", "rules-known": "flags-known-to-version"}
+"""Which invariant says what is missing, where it is not called alike."""
 
 
 def always(subject: Subject) -> bool:
@@ -39,13 +43,11 @@ class Invariant:
 
     def judge(self, subject: Subject) -> Verdict:
         """The verdict on one server; *cannot tell* when something it needs is unknown."""
-        from pytest_llmserve.invariants.unknowns import what_is_missing
-
-        missing = what_is_missing(subject, self.needs)
+        missing = next((need for need in self.needs if need in subject.unknowns), None)
         if missing is None:
             verdict = self.check(subject)
         else:
-            root, reason = missing
+            root, reason = _ROOTS.get(missing, missing), subject.unknowns[missing]
             verdict = cannot_tell(f"cannot tell: {reason} (see {root})", blocked_by=root)
         location = verdict.location or subject.deployment.location
         return replace(verdict, id=self.id, name=self.name, location=location)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.invariants.base import Invariant, cannot_tell, failed, passed
-from pytest_llmserve.invariants.unknowns import UNMODELLED_KEYS
+from pytest_llmserve.subject import UNMODELLED_KEYS
 from pytest_llmserve.verdict import Certainty, ProblemKind, Verdict
 
 if TYPE_CHECKING:

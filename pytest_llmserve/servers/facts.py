@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from pytest_llmserve.invariants.phases import (
-    decode_context,
-    decode_floor,
-    prefill_floor,
-    prompt_tokens,
-)
-from pytest_llmserve.runtimes.deployment import Setting
-
 if TYPE_CHECKING:
-    from pytest_llmserve.runtimes.deployment import Deployment, KvPool, ServingSettings, VramLedger
+    from pytest_llmserve.runtimes.deployment import KvPool, VramLedger
     from pytest_llmserve.servers.server import Server
     from pytest_llmserve.subject import Subject
     from pytest_llmserve.units import Interval
@@ -31,30 +22,15 @@ LEDGER_ROWS = (
 )
 
 
-def server_facts(server: Server) -> dict[str, Any]:
-    """All that is known of a server, on the kind of GPU that leaves the least for KV cache."""
-    subject = tightest(server)
-    deployment = subject.deployment
-    launch = server.launch
-    plan = subject.plan
+def brief_facts(server: Server) -> dict[str, Any]:
+    """What the terminal summary says of a server, on the GPU that leaves the least for KV cache."""
+    launch, plan = server.launch, tightest(server).plan
     return {
         "name": server.name,
         "source": location_facts(server.location),
-        "form": launch.form if launch else "python",
-        "replicas": launch.replicas if launch else None,
         "is_deployed": launch.is_deployed if launch else True,
-        "runtime": {
-            "name": deployment.runtime,
-            "version": str(deployment.version.value),
-            "is_assumed": deployment.is_version_assumed,
-            "source": deployment.version.source,
-        },
-        "model": _model_facts(deployment),
-        "gpu": _gpu_facts(deployment, server),
-        "settings": settings_facts(deployment.settings),
         "ledger": ledger_facts(plan.vram) if plan.vram else None,
         "kv": kv_facts(plan.kv) if plan.kv else None,
-        "roofline": _roofline_facts(subject),
         "unknown": [f"{u.what}: {u.why}" for u in plan.unknown],
     }
 
@@ -85,20 +61,6 @@ def verdict_facts(verdict: Verdict, text: str, *, is_failure: bool) -> dict[str,
         "blocked_by": verdict.blocked_by,
         "message": text,
     }
-
-
-def settings_facts(settings: ServingSettings) -> dict[str, Any]:
-    """Every setting with its value and where it came from."""
-    out: dict[str, Any] = {}
-    for field in fields(settings):
-        setting = getattr(settings, field.name)
-        if isinstance(setting, Setting):
-            out[field.name] = {
-                "value": setting.value,
-                "source": setting.source,
-                "location": location_facts(setting.location),
-            }
-    return out
 
 
 def ledger_facts(vram: VramLedger) -> dict[str, Any]:
@@ -149,52 +111,3 @@ def interval_facts(value: Interval | None) -> dict[str, int] | None:
 def location_facts(location: Location | None) -> dict[str, Any] | None:
     """File and line."""
     return None if location is None else {"file": location.file, "line": location.line}
-
-
-def _model_facts(deployment: Deployment) -> dict[str, Any] | None:
-    ref = deployment.model_ref
-    if ref is None:
-        return None
-    model = deployment.model
-    return {
-        "ref": ref.value,
-        "id": model.id if model else None,
-        "source": model.source if model else None,
-    }
-
-
-def _roofline_facts(subject: Subject) -> dict[str, Any] | None:
-    """Floors of a decode step at batch 1 and of a prompt; ``None`` where a figure is unknown."""
-    deployment = subject.deployment
-    if deployment.model is None or deployment.gpu is None:
-        return None
-    tokens = prompt_tokens(subject)
-    try:
-        decode = decode_floor(subject, 1, decode_context(subject))
-        prefill = prefill_floor(subject, tokens)
-    except ValueError:  # the model does not divide by TP, or a KV dtype it has no form for
-        return None
-    if decode is None or prefill is None:
-        return None
-    return {
-        "ridge_flop_per_byte": decode.ridge_flop_per_byte,
-        "decode_intensity_flop_per_byte": decode.intensity_flop_per_byte,
-        "decode_bound": str(decode.bound),
-        "tpot_floor_s": decode.floor_s,
-        "prefill_tokens": tokens,
-        "prefill_intensity_flop_per_byte": prefill.intensity_flop_per_byte,
-        "prefill_bound": str(prefill.bound),
-        "ttft_floor_s": prefill.floor_s,
-    }
-
-
-def _gpu_facts(deployment: Deployment, server: Server) -> dict[str, Any]:
-    count = deployment.gpu_count
-    ids = [s.deployment.gpu.id for s in server.subjects if s.deployment.gpu]
-    return {
-        "id": deployment.gpu.id if deployment.gpu else None,
-        "source": deployment.gpu_source,
-        "count": count.value if count else None,
-        "count_source": count.source if count else "",
-        "alternatives": ids,
-    }

@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "manifests": {"units", "verdict"},
     "runtimes": {"units", "verdict", "hardware", "models", "engine", "manifests"},
     "policy": {"units", "verdict"},
-    "subject": {"policy", "runtimes", "engine"},
+    "subject": {"verdict", "policy", "runtimes", "engine"},
     "invariants": {"units", "verdict", "hardware", "engine", "runtimes", "subject", "policy"},
     "reporting": {"units", "verdict", "runtimes", "__init__"},
     "policy_file": {"units", "verdict", "policy", "invariants"},
