@@ -23,6 +23,10 @@ DATA: Final = Path(__file__).with_name("data")
 _ALIASES: Final = "aliases.json"
 
 
+FROM_MEMORY: Final = "written from memory, not re-read"
+"""How the source of an entry ends that no copy of the config was at hand for."""
+
+
 def file_name(model_id: str) -> str:
     """``Qwen/Qwen3-8B`` is kept in ``qwen--qwen3-8b.json``."""
     return f"{model_id.strip().lower().replace('/', '--')}.json"
@@ -42,7 +46,10 @@ def find_in_catalogue(model_id: str) -> ModelSpec | None:
         return None
     entry: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     shape = load_shape(entry)
-    return build(shape, model_id=entry["id"], source=f"catalogue {entry['id']}")
+    source = f"catalogue {entry['id']}"
+    if entry["source"].endswith(FROM_MEMORY):
+        source += " (from memory)"
+    return build(shape, model_id=entry["id"], source=source)
 
 
 def _path_of(model_id: str) -> Path | None:
