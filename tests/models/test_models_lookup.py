@@ -106,7 +106,7 @@ def test_a_ref_does_not_lead_out_of_the_cache(hub_cache: Path, tmp_path: Path) -
 
 def test_aliases_of_the_policy(tmp_path: Path) -> None:
     spec = find_model("/models/llama", aliases={"/models/llama": BUNDLED}, base_dir=tmp_path)
-    assert spec.source == f"catalogue {BUNDLED}"
+    assert spec.source.startswith(f"catalogue {BUNDLED}")
 
 
 def test_a_hub_url_is_its_repository(tmp_path: Path) -> None:
