@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _BITS: Final = {"fp8": 8, "int8": 8, "mxfp8": 8, "nvfp4": 4, "mxfp4": 4}
 _KERNEL_DTYPES: Final = {16: ("bf16", "fp16"), 8: ("fp8", "int8"), 4: ("fp4",)}
 _NO_NUMBER: Final = "no source states this GPU's bandwidth or its peak for the model's dtype"
+WEIGHTS_READ_AT: Final = 0.75
+"""Fraction of the bandwidth at which a short prompt reads the weights: that of dense decode."""
 MOST_PREFILL: Final = 0.5
 """Share of a server's time in prefill above which decoding is not predicted."""
 
@@ -158,10 +160,13 @@ def ttft_expected(
         return NoExpectation(_not_measured(gpu, memory, count, is_moe, f"{bits}-bit prefill"))
     tokens = prompt_tokens - cached_tokens
     exchange = _exchange_s(costs, gpu, tokens)
-    if peak is None or exchange is None:
+    bandwidth = gpu.hbm_safe_bytes_per_s
+    if peak is None or bandwidth is None or exchange is None:
         return NoExpectation(_NO_NUMBER)
-    flops = int(prefill(costs, prompt_tokens, cached_tokens=cached_tokens).flops)
-    return _interval(flops / (peak * found.mfu) + found.start_s + exchange, found)
+    cost = prefill(costs, prompt_tokens, cached_tokens=cached_tokens)
+    compute_s = int(cost.flops) / (peak * found.mfu)
+    read_s = int(cost.floor_bytes) / (bandwidth * WEIGHTS_READ_AT)  # a short prompt's weights
+    return _interval(max(compute_s, read_s) + found.start_s + exchange, found)
 
 
 def loaded_tpot_expected(
