@@ -17,6 +17,7 @@ from vllm_corpus import Corpus, inputs_of, with_total
 from pytest_llmserve.hardware.catalogue import load_gpu
 from pytest_llmserve.hardware.errors import AmbiguousGpu, UnknownGpu
 from pytest_llmserve.hardware.names import resolve_gpu
+from pytest_llmserve.models.catalogue import find_in_catalogue
 from pytest_llmserve.policy import Facts
 from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 from pytest_llmserve.subject import Subject
@@ -169,18 +170,20 @@ def _case(corpus: Corpus, record: dict[str, Any]) -> Case | str:
 def _model(corpus: Corpus, name: str) -> tuple[ModelSpec | str, bool, list[str]]:
     """The model, whether its stored format is known too, and what is doubtful about it."""
     ref = SAME_SHAPE.get(name) or SAME_WEIGHTS.get(name) or name
-    model = corpus.model(ref)
-    if isinstance(model, str):
-        found = variant_of(name)
-        if found is None:
-            return model, False, []
-        ref, quantization = found
-        base = corpus.model(ref)
-        if isinstance(base, str) or base.quantization is not None:
-            return model, False, []
-        model = replace(base, id=name, quantization=quantization)
-    doubts = ["partial config"] if corpus.is_partial(ref) else []
-    return model, name not in SAME_SHAPE, doubts
+    found, doubts = _shape(corpus, ref)
+    if isinstance(found, str) and (variant := variant_of(ref)) is not None:
+        base, doubts = _shape(corpus, variant[0])
+        if not isinstance(base, str) and base.quantization is None:
+            found = replace(base, id=name, quantization=variant[1])
+    return found, name not in SAME_SHAPE, doubts
+
+
+def _shape(corpus: Corpus, ref: str) -> tuple[ModelSpec | str, list[str]]:
+    """What the plugin itself knows of the model, else the corpus's copy of its config."""
+    bundled = find_in_catalogue(ref)
+    if bundled is not None:
+        return bundled, []
+    return corpus.model(ref), ["partial config"] if corpus.is_partial(ref) else []
 
 
 def gpu_of(name: str | None) -> GpuSpec | None:

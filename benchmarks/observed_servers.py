@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from observed_cases import Case, cases
 from scoreboard import Row, Tally, mean_row
 
-from pytest_llmserve.invariants.llm102_kv_cache_fits import fits
+from pytest_llmserve.invariants.llm102_kv_cache_fits import INVARIANT
 from pytest_llmserve.runtimes.vllm.plan import stage_pools
-from pytest_llmserve.runtimes.vllm.unmodelled import unmodelled
 from pytest_llmserve.units import GIB, Interval
-from pytest_llmserve.verdict import Certainty, Location, Outcome
+from pytest_llmserve.verdict import Certainty, Outcome, ProblemKind
 
 if TYPE_CHECKING:
     from vllm_corpus import Corpus
@@ -47,7 +46,8 @@ FAULTS = {
     "vllm-26612": "flags not shown",
     "vllm-17431": "another process on the card (the same settings start under V0)",
     "vllm-39625": "79,366 B a token is no figure of this model, as the report says itself",
-    "gh-69494016274": "the printed pool is not the one of the printed tokens",
+    "vllm-17469": "flags not shown: TP and length were read off the log, the pool fits 0.95",
+    "llm-d-planner-h": "the peak is that of 0.17 and later, the report says 0.11",
 }
 
 
@@ -180,16 +180,10 @@ def _compare(report: ObservedReport, case: Case) -> None:
     if "partial config" in case.doubts:
         report.skipped[f"the config copy lacks keys: {case.record['model']}"] += 1
         return
-    unknown = unmodelled(
-        case.inputs.args,
-        version=case.version,
-        model=case.model,
-        gpu=case.gpu,
-        env=case.inputs.env,
-        location=Location("corpus", 1),
-    )
-    if unknown:
-        report.skipped[f"cannot tell: {unknown[0].message}"[:110]] += 1
+    unmodelled = case.subject.unknowns.get("rules-known")
+    if unmodelled:
+        problem = next(p for p in case.subject.deployment.problems if p.kind is ProblemKind.UNKNOWN)
+        report.skipped[f"cannot tell: {problem.message}"[:110]] += 1
         return
     _compare_given_pool(report, case)
     if case.gpu is None:
@@ -228,9 +222,24 @@ def _term(case: Case, printed: str, name: str) -> Interval | None:
     return None if printed == "weights_gib" else ours
 
 
+def printed_pool_gib(case: Case) -> float | None:
+    """The pool as printed, else as the printed tokens of a single group imply."""
+    available: float | None = case.observed.get("available_kv_gib")
+    tokens = case.observed.get("kv_cache_tokens")
+    if available is not None or not tokens or case.observed.get("approximate"):
+        return available
+    if case.settings.pipeline_parallel_size.value > 1 or case.plan.kv is None:
+        return None
+    pool = stage_pools(case.settings, version=case.version, model=case.model, gpu=case.gpu)[0]
+    if len(pool.layout.specs) != 1 or pool.printed_shards > 1:
+        return None
+    blocks = tokens / pool.layout.specs[0].block_size
+    return blocks * pool.layout.bytes_per_block / GIB
+
+
 def _compare_predicted(report: ObservedReport, case: Case) -> None:
     """The pool from our own budget."""
-    theirs = case.observed.get("available_kv_gib")
+    theirs = printed_pool_gib(case)
     ours = _term(case, "available_kv_gib", "kv_available_bytes")
     vram = case.plan.vram
     if theirs is None or ours is None or vram is None or {"args", "model"} & set(case.doubts):
@@ -290,7 +299,10 @@ def _given_differences(case: Case, pools: tuple[RankPool, ...], available: float
     pool = min(pools, key=lambda p: p.num_blocks(ends[1]))
     shown = [pool.capacity(pool.num_blocks(end), length) for end in ends]
     wrong = []
-    tokens, times = printed.get("kv_cache_tokens"), printed.get("max_concurrency")
+    # A pipeline's log shows the pool of one of its stages, its tokens are those of the tightest.
+    has_stages = case.settings.pipeline_parallel_size.value > 1
+    tokens = None if has_stages else printed.get("kv_cache_tokens")
+    times = None if has_stages else printed.get("max_concurrency")
     if tokens and not shown[0][0] <= tokens <= shown[2][0]:
         wrong.append(f"{shown[1][0]} tokens, printed {tokens}")
     if times and not shown[0][1] - ROUNDING <= times <= shown[2][1] + ROUNDING:
@@ -320,7 +332,7 @@ def _compare_verdict(report: ObservedReport, case: Case) -> None:
     elif not case.has_own_weights:
         return
     else:
-        verdict = fits(case.subject)
+        verdict = INVARIANT.judge(case.subject)
         if verdict.outcome is Outcome.CANNOT_TELL:
             report.verdicts.untold[verdict.headline[:100]] += 1
             return

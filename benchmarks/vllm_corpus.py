@@ -107,12 +107,13 @@ def inputs_of(
     gpu_count: int | None = None,
 ) -> VllmInputs:
     """A command line as the plugin reads it."""
-    words = [Word(str(text), _HERE) for text in ["model", *args]]
+    read = parse_args([Word(str(text), _HERE) for text in ["model", *args]], version)
     return VllmInputs(
         name="server",
         location=_HERE,
         launch=None,
-        args=parse_args(words, version),
+        args=read,
+        problems=tuple(read.problems),
         version=Setting(version, "corpus"),
         is_version_assumed=False,
         model_ref=None,

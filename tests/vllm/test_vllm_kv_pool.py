@@ -21,6 +21,7 @@ from planning import (
     state,
 )
 
+from pytest_llmserve.models.catalogue import find_in_catalogue
 from pytest_llmserve.runtimes.vllm.kv_pool import NO_MEMORY_SAYS, concurrent_batches
 from pytest_llmserve.runtimes.vllm.version_rules import kv_rules
 from pytest_llmserve.units import GIB
@@ -310,3 +311,35 @@ def test_concurrent_requests_fit_the_pool(spec, version, size, length):
     assert found.request_bytes(length) <= (
         found.request_blocks(length) * found.layout.bytes_per_block
     )
+
+
+def test_float32_state_of_qwen_3_5_4b():
+    # gh-69494016274, 0.29.0 on an L4: 9.1 GiB are 267,842 tokens, 8.17x of 32,768.
+    spec = find_in_catalogue("Qwen/Qwen3.5-4B")
+    found = pool(spec, "0.29.0", max_model_len=32768, max_num_batched_tokens=2048)
+    assert found.capacity(found.num_blocks(round(9.1 * GIB)), 32768) == (
+        267842,
+        pytest.approx(8.17, abs=0.005),
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "needed_gib", "longest"),
+    [
+        # vllm-project/vllm#34076, 0.15.2rc1: Qwen3-Coder-30B, stages of 16 and 32 layers, 3.18 GiB.
+        ("0.15.2rc1.dev93", 24.0, 34736),
+        ("0.13.0", 8.0, 104208),
+        ("0.17.0", 8.0, 104208),
+    ],
+)
+def test_need_of_a_pipeline_stage(version, needed_gib, longest):
+    spec = model([heads(4, 128)] * 48)
+    found = pool(
+        spec,
+        version,
+        pipeline_parallel_size=2,
+        max_model_len=262144,
+        env={"VLLM_PP_LAYER_PARTITION": "16,32"},
+    )
+    assert found.need_bytes(262144) == needed_gib * GIB
+    assert found.estimate_max_len(round(3.18 * GIB), 262144) == pytest.approx(longest, abs=48)

@@ -17,8 +17,10 @@ from pytest_llmserve.runtimes.vllm.measured import (
     activation_bytes,
     graph_bytes,
     non_torch_bytes,
+    shares_of_bar,
+    sum_of,
 )
-from pytest_llmserve.units import GIB, ZERO
+from pytest_llmserve.units import GIB, ZERO, Interval
 
 LLAMA = llama_8b()
 V11, V19, V32 = Version("0.11.0"), Version("0.19.0"), Version("0.32.0")
@@ -141,3 +143,26 @@ def test_larger_batches_never_take_less(seqs, tokens, version):
         peak(max_num_seqs=seqs, max_num_batched_tokens=tokens + 512),
     ):
         assert all(a <= b for a, b in zip(base, more, strict=True))
+
+
+intervals = st.builds(
+    lambda expected, below, above: Interval(expected - below, expected, expected + above),
+    *[st.integers(0, 1 << 40)] * 3,
+)
+
+
+@given(st.lists(intervals, min_size=1, max_size=4))
+def test_shares_add_up_to_the_bar_of_the_sum(terms):
+    shares = shares_of_bar(terms)
+    whole = sum_of(terms)
+    assert sum(share.expected for share in shares) == whole.expected
+    for end in ("low", "high"):
+        added = sum(getattr(share, end) for share in shares)
+        # Rounded outwards, a byte a term.
+        assert abs(added - getattr(whole, end)) <= 2 * len(terms) + whole.high * 1e-12
+    for share, term in zip(shares, terms, strict=True):
+        assert term.low - 1 <= share.low <= share.expected <= share.high <= term.high + 1
+
+
+def test_errors_that_are_independent_add_up_like_deviations():
+    assert sum_of([Interval(-3, 0, 30), Interval(6, 10, 50)]) == Interval(5, 10, 60)

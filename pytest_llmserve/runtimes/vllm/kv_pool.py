@@ -55,6 +55,8 @@ class RankPool:
     """Ranks that a request's tokens are spread over (context parallelism)."""
     printed_shards: int = 1
     blocks_override: int | None = None
+    checked: RankLayout | None = None
+    """The layout whose need the check asks for, where that is not this rank's own."""
     _counted: tuple[tuple[KvSpec, int], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -87,7 +89,7 @@ class RankPool:
 
     def need_bytes(self, num_tokens: int) -> int:
         """Bytes that the start-up check asks for one request of this length."""
-        layout = self.layout
+        layout = self.checked or self.layout
         if not layout.specs:
             return 0
         if self.rules.check == "layers":
@@ -212,9 +214,14 @@ def concurrent_batches(settings: VllmSettings, rules: KvRules, model: ModelSpec)
 
 
 def rank_pool(
-    layout: RankLayout, settings: VllmSettings, rules: KvRules, model: ModelSpec
+    layout: RankLayout,
+    settings: VllmSettings,
+    rules: KvRules,
+    model: ModelSpec,
+    *,
+    checked: RankLayout | None = None,
 ) -> RankPool:
-    """The pool of a rank that keeps this layout."""
+    """The pool of a rank that keeps this layout; ``checked``: as in :class:`RankPool`."""
     dcp = settings.decode_context_parallel_size.value
     pcp = settings.prefill_context_parallel_size.value
     batched = settings.max_num_batched_tokens.value
@@ -225,4 +232,5 @@ def rank_pool(
         token_shards=dcp * (pcp if rules.shards_pcp else 1),
         printed_shards=(dcp if rules.multiplies_dcp else 1) * (pcp if rules.multiplies_pcp else 1),
         blocks_override=settings.num_gpu_blocks_override.value,
+        checked=checked,
     )

@@ -132,6 +132,7 @@ def resolve_settings(
         mamba_ssm_cache_dtype=read.get("mamba_ssm_cache_dtype", "auto").value,
         mm_encoder_tp_mode=_encoder_mode(read),
         fully_sharded_loras=read.get("fully_sharded_loras", default=False).value,
+        has_sleep_mode=read.get("enable_sleep_mode", default=False).value,
     )
 
 

@@ -50,3 +50,4 @@ class VllmSettings(ServingSettings):
     mm_encoder_tp_mode: str = "weights"
     """``data``: the vision encoder is copied to every rank instead of sharded."""
     fully_sharded_loras: bool = False
+    has_sleep_mode: bool = False

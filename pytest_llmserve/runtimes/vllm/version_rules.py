@@ -25,6 +25,10 @@ _CHECK: Final[Steps[CheckRule]] = (
     ("0.14", "first_group"),
     ("0.19", "all_groups"),
 )
+# Each stage of a pipeline had to hold the need of all layers: since 0.14 (vllm-project/vllm#29431),
+# mended by #33698 of February 2026, which the releases have from 0.17 on (inferred: a build of
+# 0.15.2rc1 of 8 February lacks it, #34076).
+_CHECKS_WHOLE_MODEL: Final[Steps[bool]] = (("0", False), ("0.14", True), ("0.17", False))
 _RESERVES_NULL_BLOCK: Final[Steps[bool]] = (("0", False), ("0.29", True))
 _OVERRIDE_COUNTS_IN_CHECK: Final[Steps[bool]] = (("0", False), ("0.20", True))
 _CAPACITY: Final[Steps[CapacityRule]] = (
@@ -67,6 +71,8 @@ class KvRules:
 
     check: CheckRule
     """Start-up check: need summed over layers, first group only, or all groups."""
+    checks_whole_model: bool
+    """Every stage of a pipeline is asked for the need of all layers."""
     reserves_null_block: bool
     override_counts_in_check: bool
     """``--num-gpu-blocks-override`` decides the memory that the check sees."""
@@ -108,6 +114,7 @@ def kv_rules(version: Version) -> KvRules:
     """The KV planning rules of a version."""
     return KvRules(
         check=_at(version, _CHECK),
+        checks_whole_model=_at(version, _CHECKS_WHOLE_MODEL),
         reserves_null_block=_at(version, _RESERVES_NULL_BLOCK),
         override_counts_in_check=_at(version, _OVERRIDE_COUNTS_IN_CHECK),
         capacity=_at(version, _CAPACITY),
