@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,6 @@ from pytest_llmserve.verdict import Certainty, Outcome, ProblemKind, Verdict
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pytest_llmserve.invariants.base import Invariant
     from pytest_llmserve.manifests.launch import Reading
@@ -37,11 +37,18 @@ class DeploymentFile(pytest.File):
 
     policies: Policies
 
+    @cached_property
+    def display(self) -> str:
+        """The path relative to the root directory, where it lies below it."""
+        if self.path.is_relative_to(self.config.rootpath):
+            return self.path.relative_to(self.config.rootpath).as_posix()
+        return str(self.path)
+
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         """A ``readable`` item, and a collector for each server."""
         from pytest_llmserve.manifests.reader import read_file
 
-        reading = read_file(self.path, display=display_name(self.path, self.config))
+        reading = read_file(self.path, display=self.display)
         try:
             policy = self.policies.for_folder(self.path.parent)
         except ValueError as error:  # PolicyError, told in its own words
@@ -101,6 +108,13 @@ class VerdictItem(pytest.Item):
         super().__init__(**kwargs)
         self._decided: tuple[Verdict, str] | None = None
 
+    @property
+    def file_name(self) -> str:
+        """The file as messages name it."""
+        file = self.getparent(DeploymentFile)
+        assert file is not None
+        return file.display
+
     def decided(self) -> tuple[Verdict, str]:
         """The verdict, decided once."""
         if self._decided is None:
@@ -141,15 +155,16 @@ class VerdictItem(pytest.Item):
             location = self.decided()[0].location
             if location is not None:
                 line = location.line
-                other = self.config.rootpath / location.file
-                path = other if other.exists() else path
+                if location.file != self.file_name:
+                    other = self.config.rootpath / location.file
+                    path = other if other.exists() else path
         return path, line - 1, self.nodeid.partition("::")[2].replace("::", " ")
 
     def llmserve_facts(self) -> dict[str, Any]:
         """What the reports need, in plain types that travel between processes."""
         verdict, text = self.decided()
         return {
-            "file": display_name(self.path, self.config),
+            "file": self.file_name,
             "verdict": verdict_facts(verdict, text, is_failure=self.policy.is_failure(verdict)),
         }
 
@@ -232,10 +247,3 @@ class NotPlannedItem(VerdictItem):
             location=server.location,
         )
         return verdict, explain(verdict)
-
-
-def display_name(path: Path, config: pytest.Config) -> str:
-    """The path as messages name it: relative to the root directory where it lies below it."""
-    if path.is_relative_to(config.rootpath):
-        return path.relative_to(config.rootpath).as_posix()
-    return str(path)
