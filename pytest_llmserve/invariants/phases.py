@@ -1,11 +1,11 @@
-"""Decode and prefill of a server on its GPUs, for the roofline invariants."""
+"""Decode and prefill of a server on its GPUs, for the roofline invariants.
+
+The engine's part is imported where a floor is asked for: most servers declare no latency.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-from pytest_llmserve.engine.latency import dense_peak_flops_per_s, tpot_floor, ttft_floor
-from pytest_llmserve.engine.memoization import kv_cache_pays_off_from
 
 if TYPE_CHECKING:
     from pytest_llmserve.engine.latency import Floor
@@ -23,6 +23,8 @@ def _gpu(subject: Subject) -> GpuSpec:
 
 def decode_floor(subject: Subject, batch: int, context: int) -> Floor | None:
     """The floor of one decode step; ``None`` where the GPU's figures are unknown."""
+    from pytest_llmserve.engine.latency import tpot_floor
+
     deployment = subject.deployment
     return tpot_floor(
         subject.costs,
@@ -36,6 +38,8 @@ def decode_floor(subject: Subject, batch: int, context: int) -> Floor | None:
 
 def prefill_floor(subject: Subject, prompt_tokens: int) -> Floor | None:
     """The floor of one prompt's prefill; ``None`` where the GPU's figures are unknown."""
+    from pytest_llmserve.engine.latency import ttft_floor
+
     deployment = subject.deployment
     return ttft_floor(
         subject.costs,
@@ -52,6 +56,9 @@ def pays_off_from(subject: Subject) -> int | None:
     Raises:
         ValueError: the GPU's bandwidth or its peak for the model's dtype is not known.
     """
+    from pytest_llmserve.engine.latency import dense_peak_flops_per_s
+    from pytest_llmserve.engine.memoization import kv_cache_pays_off_from
+
     gpu = _gpu(subject)
     peak = dense_peak_flops_per_s(gpu, subject.inputs.compute_format(subject.deployment))
     if peak is None or gpu.hbm_bytes_per_s is None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pytest_llmserve.engine.costs import step_costs
 from pytest_llmserve.models.schemes import scheme_of
 from pytest_llmserve.runtimes.deployment import Deployment, Setting
 from pytest_llmserve.runtimes.vllm.block_size import effective_kv_cache_dtype
@@ -115,6 +114,8 @@ class VllmInputs:
 
     def costs(self, deployment: Deployment) -> StepCosts:
         """What one GPU reads and computes, in coefficients of batch and tokens."""
+        from pytest_llmserve.engine.costs import step_costs  # only where a floor is asked for
+
         settings = self._vllm(deployment)
         model = served_model(self._known_model(), settings)
         return step_costs(
