@@ -228,6 +228,12 @@ def _kv_pool(settings: VllmSettings, tightest: _Stage, stages: list[_Stage]) -> 
     estimated = Interval(*(pool.estimate_max_len(end, longest) for end in available))
     length = _served_length(limit, estimated) if settings.is_auto_max_model_len else limit
     printed = [pool.capacity(count, length) for count in blocks]
+    need = pool.need_bytes(length)
+    checked = Interval(*(pool.check_bytes(end) for end in available))
+    says = ""
+    if need > checked.expected or available.expected <= 0:
+        is_auto = settings.is_auto_max_model_len
+        says = pool.check(available.expected, limit, is_auto=is_auto).server_says
     return KvPool(
         bytes_per_token=_bytes_per_token(pool),
         block_size=min(spec.block_size for spec in pool.layout.specs),
@@ -238,12 +244,10 @@ def _kv_pool(settings: VllmSettings, tightest: _Stage, stages: list[_Stage]) -> 
         capacity_tokens=Interval(*(tokens for tokens, _ in printed)),
         max_concurrency=(printed[0][1], printed[1][1], printed[2][1]),
         request_bytes=pool.request_bytes(length),
-        need_bytes=pool.need_bytes(length),
-        check_bytes=Interval(*(pool.check_bytes(end) for end in available)),
+        need_bytes=need,
+        check_bytes=checked,
         estimated_max_len=estimated,
-        server_says=pool.check(
-            available.expected, limit, is_auto=settings.is_auto_max_model_len
-        ).server_says,
+        server_says=says,
     )
 
 
