@@ -175,6 +175,9 @@ def _model(corpus: Corpus, name: str) -> tuple[ModelSpec | str, bool, list[str]]
         base, doubts = _shape(corpus, variant[0])
         if not isinstance(base, str) and base.quantization is None:
             found = replace(base, id=name, quantization=variant[1])
+    if name in SAME_SHAPE and not isinstance(found, str):
+        # The report's own format is not known, and the base's is not the report's.
+        found = replace(found, quantization=None)
     return found, name not in SAME_SHAPE, doubts
 
 

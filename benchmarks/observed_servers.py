@@ -18,6 +18,7 @@ from pytest_llmserve.verdict import Certainty, Outcome, ProblemKind
 if TYPE_CHECKING:
     from vllm_corpus import Corpus
 
+    from pytest_llmserve.runtimes.deployment import VramLedger
     from pytest_llmserve.runtimes.vllm.kv_pool import RankPool
 
 TERMS = (
@@ -163,12 +164,17 @@ class ObservedReport:
 def compare_observed(corpus: Corpus) -> ObservedReport:
     """Every report of the corpus that can be planned."""
     report = ObservedReport()
-    report.records = len(corpus.records("observations/vllm.jsonl")[0])
+    records, _ = corpus.records("observations/vllm.jsonl")
+    report.records = len(records)
     for case in cases(corpus, report.skipped):
         try:
             _compare(report, case)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             report.skipped[f"cannot be compared: {type(error).__name__}: {error}"] += 1
+    ids = [str(record.get("id", "")) for record in records]
+    campaign = sum(name.startswith(CAMPAIGN) for name in ids) - report.campaign_refused.total
+    if campaign:
+        report.campaign_refused.untold["not planned"] += campaign
     return report
 
 
@@ -211,37 +217,45 @@ def _term(case: Case, printed: str, name: str) -> Interval | None:
     vram = case.plan.vram
     if vram is None or (case.settings.pipeline_parallel_size.value > 1 and printed in ANY_STAGE):
         return None  # the logs show some stage, our ledger the fullest
-    ours: Interval = getattr(vram, name)
-    if case.has_own_weights:
-        return ours
     if printed == "available_kv_gib":
-        loaded = case.observed.get("weights_gib")
-        if loaded is None:
-            return None
-        return ours + vram.weights_bytes - Interval.exact(round(loaded * GIB))
-    return None if printed == "weights_gib" else ours
+        return _available(case, vram)
+    ours: Interval = getattr(vram, name)
+    return ours if case.has_own_weights or printed != "weights_gib" else None
+
+
+def _available(case: Case, vram: VramLedger) -> Interval | None:
+    """Our pool; with the printed weights where the stored format is not known."""
+    if case.has_own_weights:
+        return vram.kv_available_bytes
+    loaded = case.observed.get("weights_gib")
+    if loaded is None:
+        return None
+    weights = Interval.exact(round(loaded * GIB))
+    return vram.kv_available_bytes + vram.weights_bytes - weights
 
 
 def printed_pool_gib(case: Case) -> float | None:
-    """The pool as printed, else as the printed tokens of a single group imply."""
-    available: float | None = case.observed.get("available_kv_gib")
-    tokens = case.observed.get("kv_cache_tokens")
-    if available is not None or not tokens or case.observed.get("approximate"):
-        return available
-    if case.settings.pipeline_parallel_size.value > 1 or case.plan.kv is None:
+    """The pool as printed, else as the printed tokens of a single group imply.
+
+    A pipeline's log shows the pool of some stage, but the tokens are those of the tightest.
+    """
+    printed, kv = case.observed, case.plan.kv
+    has_stages = case.settings.pipeline_parallel_size.value > 1
+    available = None if has_stages else printed.get("available_kv_gib")
+    tokens = printed.get("kv_cache_tokens")
+    if available is not None:
+        return float(available)
+    shards = case.settings.decode_context_parallel_size.value
+    if not tokens or kv is None or len(kv.groups) != 1 or shards > 1 or "approximate" in printed:
         return None
-    pool = stage_pools(case.settings, version=case.version, model=case.model, gpu=case.gpu)[0]
-    if len(pool.layout.specs) != 1 or pool.printed_shards > 1:
-        return None
-    blocks = tokens / pool.layout.specs[0].block_size
-    return blocks * pool.layout.bytes_per_block / GIB
+    return float(tokens / kv.block_size * kv.bytes_per_block / GIB)
 
 
 def _compare_predicted(report: ObservedReport, case: Case) -> None:
     """The pool from our own budget."""
     theirs = printed_pool_gib(case)
-    ours = _term(case, "available_kv_gib", "kv_available_bytes")
     vram = case.plan.vram
+    ours = _available(case, vram) if vram is not None else None
     if theirs is None or ours is None or vram is None or {"args", "model"} & set(case.doubts):
         return
     is_dated = "version" in case.doubts
@@ -256,6 +270,12 @@ def _compare_predicted(report: ObservedReport, case: Case) -> None:
         _add_pool(report.campaign, case, theirs, ours)
         if theirs < total / 2:
             report.tight.append(ours.expected / GIB / theirs - 1)
+        times, kv = case.observed.get("max_concurrency"), case.plan.kv
+        if times and kv is not None:
+            off = kv.max_concurrency[1] / times - 1
+            report.concurrency.append(off)
+            line = f"{case.where}: {kv.max_concurrency[1]:.2f}x, printed {times}x ({off:+.2%})"
+            report.concurrency_rows.append(line)
 
 
 def _add_pool(pools: Pools, case: Case, theirs: float, ours: Interval) -> None:

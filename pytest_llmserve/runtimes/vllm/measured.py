@@ -67,17 +67,19 @@ _HANDED_OVER_BYTES: Final = 4.0
 _MOE_BYTES: Final = Fit(-0.1 * GIB, 0.2 * GIB, 1.2 * GIB)
 # The encoder pass. Fixed-size images (Gemma 3, Mistral 3, Llama 4): 0.0 to 0.2 GiB in 0.19.0.
 _FIXED_IMAGE_BYTES: Final = Fit(0.0, 0.1 * GIB, 0.5 * GIB)
-# Images and video of any size (Qwen VL and Omni, GLM-V, Kimi-VL…): 0.0 (Qwen2.5-Omni-7B, 0.10.2),
-# 0.5 (Kimi-VL-A3B), 1.3 (Qwen3.5-4B, 0.29), 1.7 (Qwen3-VL-30B-A3B, 0.11: a budget of 153,600 video
-# tokens) and 2.1 GiB (Qwen3.5-35B-A3B, 0.27).
-_ANY_IMAGE_BYTES: Final = Fit(-0.1 * GIB, 1.0 * GIB, 2.6 * GIB)
+# Images of any size, no video: 0.4 GiB (Kimi-VL-A3B, 0.19.0).
+_ANY_IMAGE_BYTES: Final = Fit(0.0, 0.4 * GIB, 1.0 * GIB)
+# Video too (Qwen VL and Omni, GLM-V…): 0.0 (Qwen2.5-Omni-7B, 0.10.2), 1.3 (Qwen3.5-4B, 0.29), 1.7
+# (Qwen3-VL-30B-A3B, 0.11: a budget of 153,600 video tokens) and 2.1 GiB (Qwen3.5-35B-A3B, 0.27).
+_VIDEO_BYTES: Final = Fit(0.0, 1.1 * GIB, 2.3 * GIB)
+_ANY_IMAGE_TYPES: Final = ("kimi_vl", "kimi_k25", "internvl", "lfm2_vl", "step3")
 _FIXED_IMAGE_TYPES: Final = ("gemma3", "mistral3", "llama4", "llava", "paligemma", "pixtral")
 # Sparse MLA keeps a prefill workspace of `factor x max_model_len` rows of 576 x 2 bytes (0.33,
 # read); factor 5 up to 256K tokens, else 2.
 _SPARSE_MLA_ROW_BYTES: Final = 576 * 2
 _SPARSE_MLA_LONG: Final = 256 * 1024
 # The same command's pool moves by 0.5 GiB and more from boot to boot (cold or warm compile).
-_NOISE_BYTES: Final = Fit(-0.35 * GIB, 0.0, 0.35 * GIB)
+_NOISE_BYTES: Final = Fit(-0.45 * GIB, 0.0, 0.45 * GIB)
 
 # Outside torch. Before 0.9.2 everything outside counted, the CUDA context too: 0.1 to 0.9 GiB
 # (five reports of 0.8.5 on L4 and L40S). Later on one GPU 0.02-0.14 (0.10, 0.11) and 0.24-0.46
@@ -185,13 +187,18 @@ def _extras(settings: VllmSettings, model: ModelSpec) -> list[Interval]:
     if any(group.layer.experts is not None for group in model.layer_groups):
         extras.append(_MOE_BYTES.times(1))
     if model.is_multimodal and not settings.language_model_only.value:
-        is_fixed = model.model_type.startswith(_FIXED_IMAGE_TYPES)
-        extras.append((_FIXED_IMAGE_BYTES if is_fixed else _ANY_IMAGE_BYTES).times(1))
+        extras.append(_encoder_pass(model).times(1))
     length = settings.max_model_len.value
     if length is not None and _has_sparse_mla(model):
         factor = 5 if length <= _SPARSE_MLA_LONG else 2
         extras.append(Interval.exact(factor * length * _SPARSE_MLA_ROW_BYTES))
     return extras
+
+
+def _encoder_pass(model: ModelSpec) -> Fit:
+    if model.model_type.startswith(_FIXED_IMAGE_TYPES):
+        return _FIXED_IMAGE_BYTES
+    return _ANY_IMAGE_BYTES if model.model_type.startswith(_ANY_IMAGE_TYPES) else _VIDEO_BYTES
 
 
 def _has_sparse_mla(model: ModelSpec) -> bool:
