@@ -56,13 +56,34 @@ class Workload:
     """The load that the server is declared to carry at its peak."""
 
     prompt_tokens: int
+    """The mean, where lengths differ."""
     output_tokens: int
     concurrency: int = 1
+    rate_per_s: float | None = None
+    """Requests that arrive per second at one replica."""
+    longest_request: int | None = None
+    """Most tokens of one request, where lengths differ."""
+    request_deviation: float = 0.0
+    """Standard deviation of the tokens of a request."""
 
     @property
     def tokens_per_request(self) -> int:
         """Context at the end of a request, when it holds the most."""
         return self.prompt_tokens + self.output_tokens
+
+    @property
+    def longest_tokens(self) -> int:
+        """What the longest request holds at its end."""
+        return max(self.tokens_per_request, self.longest_request or 0)
+
+    def tokens_held(self, count: int) -> int:
+        """Tokens to reserve for each of ``count`` requests at once.
+
+        The mean and three standard errors: 1 in 700 such batches holds more (normal
+        approximation), and no request is longer than the longest.
+        """
+        spread = math.ceil(3 * self.request_deviation / math.sqrt(count))
+        return min(self.longest_tokens, self.tokens_per_request + spread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +92,9 @@ class Slo:
 
     ttft_s: float | None = None
     tpot_s: float | None = None
+    ttft_expected_s: float | None = None
+    """Held against an estimate of real servers, where the others are held against floors."""
+    tpot_expected_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +108,9 @@ class Facts:
     vram_budget: Budget | None = None
     workload: Workload | None = None
     slo: Slo | None = None
+    usd_per_gpu_hour: float | None = None
+    max_usd_per_million_tokens: float | None = None
+    """Of output tokens."""
 
     def over(self, other: Facts) -> Facts:
         """These facts where they are declared, the other ones elsewhere."""

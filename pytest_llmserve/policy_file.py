@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from pytest_llmserve.invariants.names import NAMES, canonical_name
+from pytest_llmserve.lengths import Lengths, fixed, from_histogram, from_percentiles, independent
 from pytest_llmserve.policy import (
     Budget,
     Facts,
@@ -25,6 +34,7 @@ from pytest_llmserve.verdict import Certainty
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Self
 
 
 class PolicyError(ValueError):
@@ -66,19 +76,72 @@ class _Strict(BaseModel):
 
 
 Positive = Annotated[int, Field(gt=0, strict=True)]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
 InvariantName = Annotated[str, BeforeValidator(_invariant)]
 
 
+def _lengths(value: object) -> object:
+    """Tokens, or percentiles of them."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return fixed(value)
+    if isinstance(value, dict) and value:
+        wrong = [v for v in value.values() if not isinstance(v, int) or v < 1]
+        if not wrong:
+            return from_percentiles(value)
+    raise ValueError("expected a number of tokens from 1 on, or { p50 = 900, p90 = 4000, max = … }")
+
+
+TokenLengths = Annotated[Lengths, BeforeValidator(_lengths)]
+
+
 class _Workload(_Strict):
-    prompt_tokens: Positive
-    output_tokens: Positive
+    prompt_tokens: TokenLengths | None = None
+    output_tokens: TokenLengths | None = None
+    lengths_file: str | None = None
     concurrency: Positive = 1
+    rate_per_s: PositiveNumber | None = None
+
+    @model_validator(mode="after")
+    def _has_lengths(self) -> Self:
+        names = ("prompt_tokens", "output_tokens")
+        missing = [name for name in names if getattr(self, name) is None]
+        if self.lengths_file is None and missing:
+            raise ValueError(f"{' and '.join(missing)} missing (or give a lengths_file)")
+        if self.lengths_file is not None and len(missing) < len(names):
+            raise ValueError("expected lengths_file or prompt_tokens and output_tokens, not both")
+        return self
+
+    def workload(self, base_dir: Path) -> Workload:
+        if self.lengths_file is not None:
+            found = from_histogram(base_dir / self.lengths_file)
+        else:
+            assert self.prompt_tokens is not None
+            assert self.output_tokens is not None
+            found = independent(self.prompt_tokens, self.output_tokens)
+        return Workload(
+            prompt_tokens=math.ceil(found.prompt.mean),
+            output_tokens=math.ceil(found.output.mean),
+            concurrency=self.concurrency,
+            rate_per_s=self.rate_per_s,
+            longest_request=found.total.longest if found.total.deviation else None,
+            request_deviation=found.total.deviation,
+        )
 
 
 class _Slo(_Strict):
     ttft: Duration | None = None
     tpot: Duration | None = None
+    ttft_expected: Duration | None = None
+    tpot_expected: Duration | None = None
+
+
+class _Price(_Strict):
+    usd_per_gpu_hour: PositiveNumber
+
+
+class _Cost(_Strict):
+    max_usd_per_million_tokens: PositiveNumber
 
 
 class _Facts(_Strict):
@@ -89,17 +152,32 @@ class _Facts(_Strict):
     vram_budget: Annotated[Budget, BeforeValidator(_budget)] | None = None
     workload: _Workload | None = None
     slo: _Slo | None = None
+    price: _Price | None = None
+    cost: _Cost | None = None
 
-    def facts(self) -> Facts:
+    def facts(self, base_dir: Path) -> Facts:
         return Facts(
             gpu=self.gpu,
             gpu_count=self.gpu_count,
             model=self.model,
             vllm_version=self.vllm_version,
             vram_budget=self.vram_budget,
-            workload=Workload(**self.workload.model_dump()) if self.workload else None,
-            slo=Slo(ttft_s=self.slo.ttft, tpot_s=self.slo.tpot) if self.slo else None,
+            workload=self.workload.workload(base_dir) if self.workload else None,
+            slo=_slo(self.slo) if self.slo else None,
+            usd_per_gpu_hour=self.price.usd_per_gpu_hour if self.price else None,
+            max_usd_per_million_tokens=(
+                self.cost.max_usd_per_million_tokens if self.cost else None
+            ),
         )
+
+
+def _slo(raw: _Slo) -> Slo:
+    return Slo(
+        ttft_s=raw.ttft,
+        tpot_s=raw.tpot,
+        ttft_expected_s=raw.ttft_expected,
+        tpot_expected_s=raw.tpot_expected,
+    )
 
 
 class _Server(_Facts):
@@ -118,7 +196,13 @@ class _Policy(_Facts):
     server: list[_Server] = []
 
 
-_TABLES: dict[str, type[BaseModel]] = {"workload": _Workload, "slo": _Slo, "server": _Server}
+_TABLES: dict[str, type[BaseModel]] = {
+    "workload": _Workload,
+    "slo": _Slo,
+    "price": _Price,
+    "cost": _Cost,
+    "server": _Server,
+}
 
 
 def parse_policy(table: dict[str, Any], *, origin: str, base_dir: Path, text: str = "") -> Policy:
@@ -131,6 +215,15 @@ def parse_policy(table: dict[str, Any], *, origin: str, base_dir: Path, text: st
         raw = _Policy.model_validate(table)
     except ValidationError as error:
         raise PolicyError(_explain(error, origin, text)) from None
+    try:
+        facts = raw.facts(base_dir)
+        servers = [
+            ServerRule(facts=s.facts(base_dir), file=s.file, name=s.name) for s in raw.server
+        ]
+    except ValueError as error:  # a file of lengths
+        line = _line_of(text, ("lengths_file",))
+        where = f"{origin}:{line}" if line else origin
+        raise PolicyError(f"{where}: lengths_file: {error}") from None
     return Policy(
         base_dir=base_dir,
         origin=origin,
@@ -141,8 +234,8 @@ def parse_policy(table: dict[str, Any], *, origin: str, base_dir: Path, text: st
         fail_on=frozenset(Certainty(c) for c in raw.fail_on),
         allow_cannot_tell=frozenset(raw.allow_cannot_tell),
         extend_select=frozenset(raw.extend_select),
-        facts=raw.facts(),
-        servers=tuple(ServerRule(facts=s.facts(), file=s.file, name=s.name) for s in raw.server),
+        facts=facts,
+        servers=tuple(servers),
     )
 
 

@@ -2,8 +2,8 @@
 
 A decode step of ``B`` sequences computes ``B x f`` FLOPs and reads ``W + B x k`` bytes, with ``f``
 and ``k`` of one sequence at its context. So it turns compute bound at
-``B = W x peak / (f x bandwidth - k x peak)``, and never where reading a sequence's own cache already
-takes longer than its FLOPs: no batch amortises the cache.
+``B = W x peak / (f x bandwidth - k x peak)``, and never where reading a sequence's own cache
+already takes longer than its FLOPs: no batch amortises the cache.
 """
 
 from __future__ import annotations

@@ -129,7 +129,10 @@ def test_two_policies_in_one_folder_are_refused(tmp_path: Path) -> None:
             'extend_select = ["kv-cache-fit"]',
             "llmserve.toml:1: extend_select.0 = 'kv-cache-fit': did you mean 'kv-cache-fits'? val",
         ),
-        ("[workload]\nprompt_tokens = 5", "llmserve.toml:1: workload.output_tokens"),
+        (
+            "[workload]\nprompt_tokens = 5",
+            "llmserve.toml:1: workload = {'prompt_tokens': 5}: output_tokens missing",
+        ),
         ("gpu = \n", "llmserve.toml: cannot be read: Invalid value (at line 1, column 7)"),
     ],
 )
