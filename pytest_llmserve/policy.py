@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_llmserve.guard_rules import GuardRules
 from pytest_llmserve.units import UnitError, parse_bytes
 from pytest_llmserve.verdict import Certainty, Outcome, Verdict
 
@@ -147,15 +148,18 @@ class Policy:
     extend_select: frozenset[str] = frozenset()
     facts: Facts = field(default_factory=Facts)
     servers: tuple[ServerRule, ...] = ()
+    guard: GuardRules = field(default_factory=GuardRules)
+
+    def relative(self, file: Path) -> str:
+        """A file as the policy names it: relative to its own folder where it lies below it."""
+        if file.is_relative_to(self.base_dir):
+            return file.relative_to(self.base_dir).as_posix()
+        return file.as_posix()
 
     def facts_for(self, file: Path | None, server_name: str) -> Facts:
         """Facts of one server: the matching rules, later ones over earlier ones, over the rest."""
         facts = self.facts
-        relative = ""
-        if file is not None:
-            relative = file.as_posix()
-            if file.is_relative_to(self.base_dir):
-                relative = file.relative_to(self.base_dir).as_posix()
+        relative = "" if file is None else self.relative(file)
         for rule in self.servers:
             if rule.matches(relative, server_name):
                 facts = rule.facts.over(facts)

@@ -18,6 +18,8 @@ from pydantic import (
     model_validator,
 )
 
+from pytest_llmserve.guard_schema import TABLES as GUARD_TABLES
+from pytest_llmserve.guard_schema import GuardTables
 from pytest_llmserve.invariants.names import NAMES, canonical_name
 from pytest_llmserve.lengths import Lengths, fixed, from_histogram, from_percentiles, independent
 from pytest_llmserve.policy import (
@@ -185,7 +187,7 @@ class _Server(_Facts):
     name: str = "*"
 
 
-class _Policy(_Facts):
+class _Policy(_Facts, GuardTables):
     files: list[str] = []
     models: str | list[str] = []
     gpus: str | None = None
@@ -236,6 +238,7 @@ def parse_policy(table: dict[str, Any], *, origin: str, base_dir: Path, text: st
         extend_select=frozenset(raw.extend_select),
         facts=facts,
         servers=tuple(servers),
+        guard=raw.guard_rules(),
     )
 
 
@@ -262,8 +265,8 @@ def _valid_keys(loc: tuple[int | str, ...]) -> list[str]:
     names = [p for p in loc[:-1] if isinstance(p, str)]
     last = names[-1] if names else ""
     model: type[BaseModel] = _Policy
-    if last in _TABLES:
-        model = _TABLES[last]
+    for tables in (_TABLES, GUARD_TABLES):
+        model = tables.get(last, model)
     return sorted(model.model_fields)
 
 

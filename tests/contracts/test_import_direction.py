@@ -15,18 +15,25 @@ MAY_IMPORT = {
     "engine": {"units", "hardware", "models"},
     "manifests": {"units", "verdict"},
     "runtimes": {"units", "verdict", "hardware", "models", "engine", "manifests"},
-    "policy": {"units", "verdict"},
+    "guard_rules": set(),
+    "policy": {"units", "verdict", "guard_rules"},
     "subject": {"verdict", "policy", "runtimes", "engine"},
     "invariants": {"units", "verdict", "hardware", "engine", "runtimes", "subject", "policy"},
     "reporting": {"units", "verdict", "runtimes", "__init__"},
     "lengths": set(),
-    "policy_file": {"units", "verdict", "policy", "lengths", "invariants"},
+    "guard_schema": {"units", "guard_rules", "invariants"},
+    "guard": {
+        "units", "verdict", "guard_rules", "invariants", "manifests", "policy", "runtimes",
+        "servers", "subject",
+    },
+    "policy_file": {"guard_schema", "units", "verdict", "policy", "lengths", "invariants"},
     "servers": {
         "units", "verdict", "hardware", "models", "manifests", "runtimes", "policy", "policy_file",
         "subject", "invariants",
     },
+    "physics": {"units", "policy", "models", "servers"},
     "assertions": {
-        "units", "verdict", "hardware", "models", "manifests", "policy", "subject", "invariants",
+        "physics", "units", "verdict", "hardware", "models", "manifests", "policy", "subject", "invariants",
         "reporting", "servers",
     },
     "_pytest": {
