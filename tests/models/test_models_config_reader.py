@@ -199,7 +199,7 @@ def test_without_architectures_the_model_type_decides() -> None:
     ("config", "message"),
     [
         ({"architectures": ["MyOPTForCausalLM"], "model_type": "opt"}, "'MyOPTForCausalLM'"),
-        ({"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}, "Eagle3"),
+        ({"architectures": ["PEagleDraftModel"], "model_type": "llama"}, "PEagle"),
         ({"model_type": "multi_modality"}, "model_type 'multi_modality' is not understood"),
         ({}, "a config without model_type is not understood"),
     ],

@@ -24,6 +24,7 @@ from pytest_llmserve.models.spec import (
     Weight,
 )
 from pytest_llmserve.runtimes.deployment import Setting
+from pytest_llmserve.runtimes.vllm.drafts import draft_of
 from pytest_llmserve.runtimes.vllm.plan import stage_pools
 from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 from pytest_llmserve.units import GIB, Interval
@@ -66,6 +67,7 @@ def settings(**changed: Any) -> VllmSettings:
     }
     plain: dict[str, Any] = {
         "has_cuda_graphs": True,
+        "draft_model": None,
         "is_auto_max_model_len": False,
         "derived_max_model_len": 131072,
         "env": {},
@@ -221,8 +223,19 @@ def gpt_oss(layers: int) -> ModelSpec:
     return model([heads(8, 64, 128), heads(8, 64)] * (layers // 2), model_type="gpt_oss")
 
 
-def pool(spec: ModelSpec, version: str = "0.32.0", card: GpuSpec | None = None, **changed: Any):
-    """The pool of the first stage."""
+def pool(
+    spec: ModelSpec,
+    version: str = "0.32.0",
+    card: GpuSpec | None = None,
+    draft: ModelSpec | None = None,
+    **changed: Any,
+):
+    """The pool of the first stage; ``draft``: the model named for drafting."""
+    stated = settings(**changed)
     return stage_pools(
-        settings(**changed), version=Version(version), model=spec, gpu=card or gpu()
+        stated,
+        version=Version(version),
+        model=spec,
+        gpu=card or gpu(),
+        draft=draft_of(stated, spec, draft),
     )[0]

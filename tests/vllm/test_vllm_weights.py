@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from packaging.version import Version
 from planning import gpu, latent, llama_8b, model, settings
 
 from pytest_llmserve.models.spec import Group, Quantization, RotaryTable, Shard, Weight
 from pytest_llmserve.runtimes.vllm.weights import (
-    UnknownDraftError,
     rank_of,
     weight_bytes,
     weights_source,
@@ -78,21 +76,6 @@ def test_quantised_mla_keeps_an_absorbed_copy():
     assert on_rank(settings(), quantised).absorbed == 61 * 33554432
     eighth = on_rank(settings(tensor_parallel_size=8), quantised).absorbed
     assert eighth == 61 * 33554432 // 8
-
-
-def test_own_draft_layer_is_one_more_layer_and_its_projection():
-    loaded = on_rank(settings(speculative_method="mtp", num_speculative_tokens=3))
-    layer = 2 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096 + 2 * 4096) + 16
-    assert loaded.draft == layer + 2 * (2 * 4096 * 4096 + 3 * 4096)
-
-
-def test_draft_without_weights():
-    assert total(speculative_method="ngram", num_speculative_tokens=3) == total()
-
-
-def test_draft_model_without_files_is_unknown():
-    with pytest.raises(UnknownDraftError, match="eagle3"):
-        total(speculative_method="eagle3", num_speculative_tokens=3)
 
 
 def test_experts_are_shared_by_all_data_parallel_ranks():

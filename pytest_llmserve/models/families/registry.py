@@ -140,6 +140,10 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "FalconMambaForCausalLM": Family("state_space:mamba1", "everywhere"),
     "Lfm2ForCausalLM": Family("hybrid:lfm2", "embedding_everywhere"),
     "Lfm2MoeForCausalLM": Family("hybrid:lfm2_moe", "embedding_everywhere"),
+    # draft heads
+    "LlamaForCausalLMEagle3": Family("drafts:eagle3"),
+    "Eagle3LlamaForCausalLM": Family("drafts:eagle3"),
+    "DFlashDraftModel": Family("drafts:dflash"),
     # with vision towers
     "Gemma3ForConditionalGeneration": Family(
         "gemma:gemma3", "everywhere", ("text_config",), "gemma3_text", "towers:gemma3"

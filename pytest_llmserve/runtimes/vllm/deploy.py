@@ -52,6 +52,8 @@ class VllmInputs:
     gpu_count: Setting[int] | None
     env: Mapping[str, str]
     problems: tuple[Problem, ...] = ()
+    draft: ModelSpec | None = None
+    """The model that the speculative settings name for drafting, where its config was found."""
 
     def settings(self) -> VllmSettings:
         """Every setting after this version's defaults."""
@@ -110,6 +112,7 @@ class VllmInputs:
             version=self.version.value,
             model=self.model,
             gpu=self.gpu,
+            draft=self.draft,
         )
 
     def costs(self, deployment: Deployment) -> StepCosts:

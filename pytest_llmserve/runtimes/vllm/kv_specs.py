@@ -109,11 +109,11 @@ def layer_rows(
 
 
 def draft_rows(
-    layer: Layer, model: ModelSpec, settings: VllmSettings, *, kv_cache_dtype: str
+    draft: ModelSpec, model: ModelSpec, settings: VllmSettings, *, kv_cache_dtype: str
 ) -> list[tuple[int, Row]]:
-    """Caches of the model's own draft layer, which stands behind the last layer."""
-    rows = _rows_of_layer(layer, model, settings, kv_cache_dtype)
-    return [(model.num_layers, row) for row in rows]
+    """Caches of the draft's layers, which stand behind the target's."""
+    rows = layer_rows(draft, settings, kv_cache_dtype=kv_cache_dtype)
+    return [(model.num_layers + index, row) for index, row in rows]
 
 
 def _native_layers(model: ModelSpec, kv_cache_dtype: str) -> frozenset[int]:

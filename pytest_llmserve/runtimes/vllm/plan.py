@@ -11,6 +11,11 @@ from pytest_llmserve.engine.parallel import ShardingError
 from pytest_llmserve.engine.quantized import SchemeError
 from pytest_llmserve.runtimes.deployment import KvPool, Plan, Unknown, VramLedger
 from pytest_llmserve.runtimes.vllm.block_size import effective_kv_cache_dtype, lay_out
+from pytest_llmserve.runtimes.vllm.drafts import (
+    DRAFT_ARCHITECTURES,
+    UnknownDraftError,
+    draft_of,
+)
 from pytest_llmserve.runtimes.vllm.kv_groups import (
     KvLayoutError,
     group_layers,
@@ -27,9 +32,6 @@ from pytest_llmserve.runtimes.vllm.measured import (
 )
 from pytest_llmserve.runtimes.vllm.version_rules import kv_rules
 from pytest_llmserve.runtimes.vllm.weights import (
-    UnknownDraftError,
-    draft_layer,
-    has_own_draft_layer,
     rank_of,
     weight_bytes,
     weights_source,
@@ -51,17 +53,19 @@ def make_plan(
     version: Version,
     model: ModelSpec | None,
     gpu: GpuSpec | None,
+    draft: ModelSpec | None = None,
 ) -> Plan:
     """The ledger and the pool, or what is missing to tell them.
 
     The ledger is that of the pipeline stage that leaves the fewest blocks; all ranks then use
-    that many.
+    that many. ``draft`` is the model that the speculative settings name, where its config is
+    known.
     """
     unknown = tuple(_missing(settings, model, gpu))
     if unknown or model is None or gpu is None:
         return Plan(vram=None, kv=None, unknown=unknown)
     try:
-        stages = _stages(settings, version, model, gpu)
+        stages = _stages(settings, version, model, gpu, draft_of(settings, model, draft))
     except (ShardingError, SchemeError) as error:
         return _untold("weights", error)
     except UnknownDraftError as error:
@@ -73,9 +77,16 @@ def make_plan(
 
 
 def stage_pools(
-    settings: VllmSettings, *, version: Version, model: ModelSpec, gpu: GpuSpec | None
+    settings: VllmSettings,
+    *,
+    version: Version,
+    model: ModelSpec,
+    gpu: GpuSpec | None,
+    draft: ModelSpec | None = None,
 ) -> tuple[RankPool, ...]:
     """For each pipeline stage how a rank of it lays out its pool, whatever the pool's size.
+
+    ``draft`` is what :func:`drafts.draft_of` makes of the speculative settings.
 
     Raises:
         KvLayoutError: vLLM cannot lay this out.
@@ -85,9 +96,9 @@ def stage_pools(
     dtype = effective_kv_cache_dtype(settings, model, gpu)
     rows = layer_rows(model, settings, kv_cache_dtype=dtype)
     num_layers = model.num_layers
-    if has_own_draft_layer(settings):
-        rows += draft_rows(draft_layer(model), model, settings, kv_cache_dtype=dtype)
-        num_layers += 1
+    if draft is not None:
+        rows += draft_rows(draft, model, settings, kv_cache_dtype=dtype)
+        num_layers += draft.num_layers
     groups = group_layers(
         lay_out(rows, settings, rules, model, gpu),
         rules,
@@ -123,6 +134,8 @@ def _missing(settings: VllmSettings, model: ModelSpec | None, gpu: GpuSpec | Non
     out: list[Unknown] = []
     if model is None:
         out.append(Unknown(what="model", why="its config is not known"))
+    elif model.architecture in DRAFT_ARCHITECTURES:
+        out.append(Unknown(what="weights", why=f"{model.id} only drafts for another model"))
     elif model.unsupported:
         parts = ", ".join(model.unsupported)
         out.append(Unknown(what="weights", why=f"parts of the model are not understood: {parts}"))
@@ -145,24 +158,33 @@ def _missing(settings: VllmSettings, model: ModelSpec | None, gpu: GpuSpec | Non
 
 
 def _stages(
-    settings: VllmSettings, version: Version, model: ModelSpec, gpu: GpuSpec
+    settings: VllmSettings,
+    version: Version,
+    model: ModelSpec,
+    gpu: GpuSpec,
+    draft: ModelSpec | None,
 ) -> list[_Stage]:
-    pools = stage_pools(settings, version=version, model=model, gpu=gpu)
+    pools = stage_pools(settings, version=version, model=model, gpu=gpu, draft=draft)
     return [
-        _Stage(_ledger(settings, version, model, gpu, stage), pool)
+        _Stage(_ledger(settings, version, model, gpu, stage, draft), pool)
         for stage, pool in enumerate(pools)
     ]
 
 
 def _ledger(
-    settings: VllmSettings, version: Version, model: ModelSpec, gpu: GpuSpec, stage: int
+    settings: VllmSettings,
+    version: Version,
+    model: ModelSpec,
+    gpu: GpuSpec,
+    stage: int,
+    draft: ModelSpec | None,
 ) -> VramLedger:
     total = gpu.memory_total_bytes
     assert total is not None
     utilization = settings.gpu_memory_utilization
     budget = total.scaled_up(Fraction(str(utilization.value)))
     rank = rank_of(settings, model, stage)
-    loaded = weight_bytes(settings, model, gpu, stage, version=version)
+    loaded = weight_bytes(settings, model, gpu, stage, version=version, draft=draft)
     weights = Interval.exact(loaded.total)
     activations = activation_bytes(settings, version, model, is_sampling_stage=rank.is_last_stage)
     non_torch = non_torch_bytes(settings, version)

@@ -132,6 +132,8 @@ def resolve_settings(
         mamba_ssm_cache_dtype=read.get("mamba_ssm_cache_dtype", "auto").value,
         mm_encoder_tp_mode=_encoder_mode(read),
         fully_sharded_loras=read.get("fully_sharded_loras", default=False).value,
+        draft_model=spec.model,
+        draft_tensor_parallel_size=spec.tensor_parallel_size,
         has_sleep_mode=read.get("enable_sleep_mode", default=False).value,
     )
 

@@ -22,6 +22,19 @@ class Speculative:
     config: Mapping[str, Any]
     is_used: bool
 
+    @property
+    def model(self) -> str | None:
+        """The draft model as named, ``None`` where the method is told that way or there is none."""
+        name = self.config.get("model")
+        is_method = not isinstance(name, str) or name.strip("[]").lower() == self.method.value
+        return None if is_method else name
+
+    @property
+    def tensor_parallel_size(self) -> int | None:
+        """Ranks of the draft, where stated: 1 or the target's."""
+        size = self.config.get("draft_tensor_parallel_size")
+        return size if isinstance(size, int) and not isinstance(size, bool) else None
+
 
 def read_speculative(args: ParsedArgs) -> Speculative:
     """The speculative settings; the short flags win over keys of the JSON."""
@@ -56,10 +69,10 @@ def _method(config: Mapping[str, Any]) -> str | None:
     name = model.lower()
     if name in ("ngram", "[ngram]"):
         return "ngram"
-    for word in ("eagle3", "eagle", "medusa"):
+    for word in ("eagle3", "eagle", "medusa", "dflash"):
         if word in name.replace("-", ""):
             return word
-    return None
+    return "draft_model"
 
 
 def _setting(value: Any, stated: Stated | None) -> Setting[Any]:

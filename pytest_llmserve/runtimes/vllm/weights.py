@@ -17,7 +17,6 @@ from pytest_llmserve.models.spec import (
     Group,
     KvCache,
     LatentCache,
-    LayerGroup,
     Quantization,
     Shard,
     SharedCache,
@@ -83,12 +82,6 @@ _LORA_GROUPS: Final = (
     Group.SHARED_EXPERTS,
     Group.STATE,
 )
-_OWN_LAYER_METHODS: Final = ("mtp", "deepseek_mtp", "glm4_moe_mtp", "qwen3_next_mtp")
-_NO_DRAFT_METHODS: Final = ("ngram", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states")
-
-
-class UnknownDraftError(ValueError):
-    """Speculative decoding with a draft model whose files were not given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,17 +132,6 @@ def served_model(model: ModelSpec, settings: VllmSettings) -> ModelSpec:
     return model if online is None else replace(model, quantization=online)
 
 
-def has_unknown_draft(settings: VllmSettings) -> bool:
-    """Whether a draft model is loaded whose size the deployment's files do not tell."""
-    method = settings.speculative_method.value
-    return method is not None and method not in (*_OWN_LAYER_METHODS, *_NO_DRAFT_METHODS)
-
-
-def has_own_draft_layer(settings: VllmSettings) -> bool:
-    """Whether the draft is the model's own next-token layer (MTP)."""
-    return settings.speculative_method.value in _OWN_LAYER_METHODS
-
-
 _cache: dict[tuple[object, ...], tuple[ModelSpec, WeightBytes]] = {}
 _MAX_CACHED: Final = 256
 
@@ -161,13 +143,15 @@ def weight_bytes(
     stage: int = 0,
     *,
     version: Version,
+    draft: ModelSpec | None = None,
 ) -> WeightBytes:
     """Bytes of weights of one rank of a pipeline stage (the fullest one under expert parallelism).
+
+    ``draft`` is what :func:`drafts.draft_of` makes of the speculative settings.
 
     Raises:
         ShardingError: a dimension that a parallel size does not divide.
         SchemeError: a quantisation whose bytes are not known.
-        UnknownDraftError: a draft model whose files were not given.
     """
     rank = rank_of(settings, model, stage)
     padding = _mxfp4_padding(version, gpu)
@@ -176,7 +160,6 @@ def weight_bytes(
         rank,
         settings.dtype.value,
         settings.quantization.value,
-        settings.speculative_method.value,
         settings.cpu_offload_gib.value,
         (settings.enable_lora.value, settings.max_loras.value, settings.max_lora_rank.value),
         settings.fully_sharded_loras,
@@ -184,13 +167,14 @@ def weight_bytes(
         version.release < _ONE_MROPE_TABLE_SINCE,
     )
     cached = _cache.get(key)
-    if cached is not None and cached[0] is model:
+    if cached is None or cached[0] is not model:
+        if len(_cache) >= _MAX_CACHED:
+            _cache.clear()
+        cached = (model, _weight_bytes(_with_rope_of(model, version), settings, rank, padding))
+        _cache[key] = cached
+    if draft is None or not rank.is_last_stage:
         return cached[1]
-    if len(_cache) >= _MAX_CACHED:
-        _cache.clear()
-    computed = _weight_bytes(_with_rope_of(model, version), settings, rank, padding)
-    _cache[key] = (model, computed)
-    return computed
+    return _with_draft(cached[1], draft, settings, rank, padding)
 
 
 def _mxfp4_padding(version: Version, gpu: GpuSpec | None) -> Padding:
@@ -212,11 +196,6 @@ def _with_rope_of(model: ModelSpec, version: Version) -> ModelSpec:
 def _weight_bytes(
     model: ModelSpec, settings: VllmSettings, rank: Rank, padding: Padding
 ) -> WeightBytes:
-    if has_unknown_draft(settings):
-        raise UnknownDraftError(
-            f"speculative decoding by {settings.speculative_method.value}: "
-            "the draft model's config was not given"
-        )
     model = served_model(model, settings)
     bits = DTYPE_BITS[settings.dtype.value or model.dtype]
     built = _built_bytes(model, rank, bits, padding)
@@ -224,24 +203,37 @@ def _weight_bytes(
     if model.quantization is not None:
         schemes = partial(scheme_of, model.quantization)
         absorbed = absorbed_mla_bytes_on_rank(model, rank, schemes, model_dtype_bits=bits)
-    draft = 0
-    if has_own_draft_layer(settings) and rank.is_last_stage:
-        draft = _built_bytes(
-            _draft_model(model),
-            replace(rank, pipeline_parallel_size=1, pipeline_stage=0, layer_partition=None),
-            bits,
-            padding,
-        )
     lora = _lora_bytes(settings, model, rank, bits) if settings.enable_lora.value else 0
-    on_gpu = built + absorbed + draft
+    on_gpu = built + absorbed
     return WeightBytes(
         built=built,
         absorbed=absorbed,
         lora=lora,
-        draft=draft,
+        draft=0,
         offloaded=min(round(settings.cpu_offload_gib.value * GIB), on_gpu),
         num_parameters=num_parameters(model),
     )
+
+
+def _with_draft(
+    loaded: WeightBytes, draft: ModelSpec, settings: VllmSettings, rank: Rank, padding: Padding
+) -> WeightBytes:
+    """The same with a draft on the last stage, on all ranks of the target or whole on each."""
+    draft = served_model(draft, settings)
+    bits = DTYPE_BITS[settings.dtype.value or draft.dtype]
+    size = settings.draft_tensor_parallel_size or rank.tensor_parallel_size
+    place = replace(
+        rank,
+        tensor_parallel_size=size,
+        pipeline_parallel_size=1,
+        pipeline_stage=0,
+        layer_partition=None,
+    )
+    drafted = _built_bytes(draft, place, bits, padding)
+    if draft.quantization is not None:
+        schemes = partial(scheme_of, draft.quantization)
+        drafted += absorbed_mla_bytes_on_rank(draft, place, schemes, model_dtype_bits=bits)
+    return replace(loaded, draft=drafted)
 
 
 def _built_bytes(model: ModelSpec, rank: Rank, bits: int, padding: Padding) -> int:
@@ -262,37 +254,6 @@ def _built_bytes(model: ModelSpec, rank: Rank, bits: int, padding: Padding) -> i
 def _attention_scalars(scalars: int, layer: Layer) -> int:
     has_attention = any(isinstance(cache, _ATTENTION) for cache in layer.caches)
     return scalars if has_attention else 0
-
-
-def draft_layer(model: ModelSpec) -> Layer:
-    """The layer that the model's own draft repeats: the last one with full attention."""
-    full = [
-        group
-        for group in model.layer_groups
-        if any(
-            isinstance(cache, LatentCache) or (isinstance(cache, KvCache) and cache.kind == "full")
-            for cache in group.layer.caches
-        )
-    ]
-    return max(full or model.layer_groups, key=lambda group: group.indices[-1]).layer
-
-
-def _draft_model(model: ModelSpec) -> ModelSpec:
-    """One more layer with its norms and the projection of 2 hidden widths to one."""
-    h = model.hidden_size
-    outside = (
-        Weight(name="mtp.eh_proj", group=Group.OTHER, rows=h, cols=2 * h),
-        Weight(name="mtp.norms", group=Group.OTHER, rows=h, copies=3, is_matmul=False),
-    )
-    return replace(
-        model,
-        num_layers=1,
-        layer_groups=(LayerGroup(layer=draft_layer(model), indices=(0,)),),
-        outside=outside,
-        vision=(),
-        rotary_tables=(),
-        has_vocab_on_every_stage=True,
-    )
 
 
 def _lora_bytes(settings: VllmSettings, model: ModelSpec, rank: Rank, bits: int) -> int:
