@@ -164,6 +164,9 @@ def _case(corpus: Corpus, record: dict[str, Any]) -> Case | str:
     if length and inputs.settings().max_model_len.value != length:
         # The log names the length in effect: a flag that the report does not show.
         inputs = inputs_of([*args, "--max-model-len", str(length)], version, model, gpu, env, count)
+    draft = inputs.settings().draft_model
+    if draft is not None and not isinstance(found := corpus.model(draft), str):
+        inputs = replace(inputs, draft=found)
     return Case(record, inputs, has_own_weights, tuple(doubts))
 
 

@@ -11,6 +11,7 @@ from observed_cases import Case, cases
 from scoreboard import Row, Tally, mean_row
 
 from pytest_llmserve.invariants.llm102_kv_cache_fits import INVARIANT
+from pytest_llmserve.runtimes.vllm.drafts import draft_of
 from pytest_llmserve.runtimes.vllm.plan import stage_pools
 from pytest_llmserve.units import GIB, Interval
 from pytest_llmserve.verdict import Certainty, Outcome, ProblemKind
@@ -305,9 +306,12 @@ def _compare_given_pool(report: ObservedReport, case: Case) -> None:
     if {"args", "model"} & set(case.doubts):
         return
     try:
-        pools = stage_pools(case.settings, version=case.version, model=case.model, gpu=case.gpu)
+        draft = draft_of(case.settings, case.model, case.inputs.draft)
+        pools = stage_pools(
+            case.settings, version=case.version, model=case.model, gpu=case.gpu, draft=draft
+        )
     except ValueError as error:
-        report.given_pool.untold[f"{case.where}: {error}"[:140]] += 1
+        report.skipped[f"pool given, cannot tell: {error}"[:110]] += 1
         return
     wrong = _given_differences(case, pools, available)
     report.given_pool.add(is_right=not wrong, where=f"{case.where}: {'; '.join(wrong)}")
