@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_llmserve.invariants import invariant, server_invariants
 from pytest_llmserve.invariants.phases import pays_off_from
+from pytest_llmserve.physics import PhysicsVerbs, decoding, seconds
 from pytest_llmserve.policy import Facts, Policy, Slo, Workload, parse_budget
 from pytest_llmserve.reporting.text import explain
 from pytest_llmserve.servers.server import Server, badness
 from pytest_llmserve.subject import Subject
-from pytest_llmserve.units import parse_seconds
 from pytest_llmserve.verdict import Certainty, Verdict
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class CloseToLimitWarning(UserWarning):
     """An invariant that holds at the expected value, but not at the far end of the error bar."""
 
 
-class LlmServe:
+class LlmServe(PhysicsVerbs):
     """The verbs, bound to a policy. The module's functions are those of one without a policy."""
 
     def __init__(
@@ -212,7 +212,7 @@ class LlmServe:
     ) -> None:
         """Decoding ``batch`` sequences is limited by memory bandwidth (LLM301)."""
         __tracebackhide__ = True
-        self._assert("decode-memory-bound", target, given, _decoding(batch, context_tokens))
+        self._assert("decode-memory-bound", target, given, decoding(batch, context_tokens))
 
     def assert_prefill_compute_bound(
         self,
@@ -237,7 +237,7 @@ class LlmServe:
         """A time to first token (seconds, or ``"500ms"``) is above the floor (LLM303)."""
         __tracebackhide__ = True
         load = Workload(prompt_tokens=prompt_tokens, output_tokens=1)
-        facts = Facts(workload=load, slo=Slo(ttft_s=_seconds(ttft)))
+        facts = Facts(workload=load, slo=Slo(ttft_s=seconds(ttft)))
         self._assert("ttft-reachable", target, given, facts)
 
     def assert_tpot_reachable(
@@ -251,7 +251,7 @@ class LlmServe:
     ) -> None:
         """A time per output token (seconds, or ``"50ms"``) is above the floor (LLM304)."""
         __tracebackhide__ = True
-        facts = replace(_decoding(batch, context_tokens), slo=Slo(tpot_s=_seconds(tpot)))
+        facts = replace(decoding(batch, context_tokens), slo=Slo(tpot_s=seconds(tpot)))
         self._assert("tpot-reachable", target, given, facts)
 
     def assert_kv_cache_pays_off(
@@ -330,32 +330,28 @@ class LlmServe:
             warnings.warn(message, CloseToLimitWarning, stacklevel=3)
 
 
-def _decoding(batch: int, context_tokens: int) -> Facts:
-    if batch < 1 or context_tokens < 1:
-        raise ValueError(f"batch and context_tokens start at 1, got {batch} and {context_tokens}")
-    load = Workload(prompt_tokens=context_tokens, output_tokens=1, concurrency=batch)
-    return Facts(workload=load)
-
-
-def _seconds(value: float | str) -> float:
-    return parse_seconds(value) if isinstance(value, str) else float(value)
-
-
 _UNBOUND = LlmServe()
 
 server = _UNBOUND.server
 read = _UNBOUND.read
 kv_cache_fits = _UNBOUND.kv_cache_fits
+assert_batch_amortizes_weights = _UNBOUND.assert_batch_amortizes_weights
 assert_concurrency_at_least = _UNBOUND.assert_concurrency_at_least
+assert_concurrency_kv_bound = _UNBOUND.assert_concurrency_kv_bound
 assert_context_within_model = _UNBOUND.assert_context_within_model
+assert_cost_per_million_tokens_below = _UNBOUND.assert_cost_per_million_tokens_below
 assert_decode_memory_bound = _UNBOUND.assert_decode_memory_bound
 assert_dtype_supported = _UNBOUND.assert_dtype_supported
 assert_kv_cache_fits = _UNBOUND.assert_kv_cache_fits
 assert_kv_cache_pays_off = _UNBOUND.assert_kv_cache_pays_off
 assert_parallelism_valid = _UNBOUND.assert_parallelism_valid
 assert_prefill_compute_bound = _UNBOUND.assert_prefill_compute_bound
+assert_rate_sustained = _UNBOUND.assert_rate_sustained
 assert_starts = _UNBOUND.assert_starts
+assert_throughput_reachable = _UNBOUND.assert_throughput_reachable
+assert_tpot_expected_below = _UNBOUND.assert_tpot_expected_below
 assert_tpot_reachable = _UNBOUND.assert_tpot_reachable
+assert_ttft_expected_below = _UNBOUND.assert_ttft_expected_below
 assert_ttft_reachable = _UNBOUND.assert_ttft_reachable
 assert_vram_within_budget = _UNBOUND.assert_vram_within_budget
 assert_weights_fit = _UNBOUND.assert_weights_fit

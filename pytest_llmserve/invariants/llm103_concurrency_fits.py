@@ -42,7 +42,7 @@ def _per_replica(subject: Subject, load: Workload) -> int:
 def _within_limits(subject: Subject, load: Workload) -> Verdict | None:
     """The failures that have nothing to do with memory."""
     settings = subject.deployment.settings
-    longest, tokens = settings.max_model_len, load.tokens_per_request
+    longest, tokens = settings.max_model_len, load.longest_tokens
     if longest.value is not None and tokens > longest.value:
         return failed(
             f"{tokens - longest.value:,} tokens too long: a request of {tokens:,} exceeds "
@@ -62,22 +62,23 @@ def _within_limits(subject: Subject, load: Workload) -> Verdict | None:
 
 def _within_pool(subject: Subject, load: Workload) -> Verdict:
     vram = subject.plan.vram
-    held = subject.changed({"max_model_len": load.tokens_per_request}).plan.kv
+    count = _per_replica(subject, load)
+    tokens = load.tokens_held(count)
+    held = subject.changed({"max_model_len": tokens}).plan.kv
     if vram is None or held is None:
         return cannot_tell(why_unknown(subject.plan))
-    count = _per_replica(subject, load)
     need, left = Interval.exact(count * held.request_bytes), vram.kv_available_bytes
     certainty = certainty_of_shortage(need, left)
     margin = left - need
     at_once = max(0, left.expected) // held.request_bytes if held.request_bytes else count
     if certainty is None:
         return passed(
-            f"{count:,} requests of {load.tokens_per_request:,} tokens fit; room for {at_once:,}",
+            f"{count:,} requests of {tokens:,} tokens fit; room for {at_once:,}",
             margin_bytes=margin,
             evidence={"requests_at_once": at_once},
         )
     short = Interval(-margin.high, -margin.expected, -margin.low)
-    source = f"{count:,} x {load.tokens_per_request:,} tokens, {gib(held.request_bytes)} GiB each"
+    source = f"{count:,} x {tokens:,} tokens, {gib(held.request_bytes)} GiB each"
     rows = [
         *budget_rows(vram),
         LedgerRow("KV for the workload", need, source),
@@ -86,7 +87,7 @@ def _within_pool(subject: Subject, load: Workload) -> Verdict:
     ]
     return failed(
         f"{shortage_words(certainty, need, left)}: {count:,} requests of "
-        f"{load.tokens_per_request:,} tokens need {gib(need.expected)} of KV, "
+        f"{tokens:,} tokens need {gib(need.expected)} of KV, "
         f"{range_words(left, certainty)} is left",
         certainty,
         margin_bytes=margin,
@@ -115,10 +116,10 @@ def _candidates(subject: Subject) -> Iterator[Candidate]:
             setting=settings.max_num_seqs,
         )
     longest = settings.max_model_len
-    if longest.value is not None and longest.value < load.tokens_per_request:
+    if longest.value is not None and longest.value < load.longest_tokens:
         yield Candidate(
-            change=f"--max-model-len {load.tokens_per_request}",
-            flags={"max_model_len": load.tokens_per_request},
+            change=f"--max-model-len {load.longest_tokens}",
+            flags={"max_model_len": load.longest_tokens},
             note=f"now {longest.value}",
             setting=longest,
         )

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 def check(subject: Subject) -> Verdict:
     """Whether one decode step moves more bytes than its FLOPs take time."""
+    from pytest_llmserve.invariants.flips import flips
+
     batch, context = decode_batch(subject), decode_context(subject)
     floor = decode_floor(subject, batch, context)
     if floor is None:
@@ -28,9 +30,10 @@ def check(subject: Subject) -> Verdict:
         "ridge_flop_per_byte": floor.ridge_flop_per_byte,
         "batch": batch,
     }
+    details = tuple(flips(subject, batch, context))
     if floor.bound is Bound.MEMORY:
-        return passed(f"{figures}: memory bound", evidence=evidence)
-    return failed(f"{figures}: decode is compute bound", evidence=evidence)
+        return passed(f"{figures}: memory bound", details=details, evidence=evidence)
+    return failed(f"{figures}: decode is compute bound", details=details, evidence=evidence)
 
 
 INVARIANT = Invariant(

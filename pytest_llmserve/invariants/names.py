@@ -25,6 +25,13 @@ NAMES: Final[dict[str, str]] = {
     "LLM302": "prefill-compute-bound",
     "LLM303": "ttft-reachable",
     "LLM304": "tpot-reachable",
+    "LLM305": "ttft-expected",
+    "LLM306": "tpot-expected",
+    "LLM307": "rate-reachable",
+    "LLM308": "batch-amortizes-weights",
+    "LLM309": "concurrency-kv-bound",
+    "LLM310": "cost-within-budget",
+    "LLM311": "rate-sustained",
 }
 IDS: Final[dict[str, str]] = {name: id_ for id_, name in NAMES.items()}
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_llmserve.engine.latency import Floor
+    from pytest_llmserve.engine.latency import Floor, ThroughputCeiling
     from pytest_llmserve.hardware.spec import GpuSpec
     from pytest_llmserve.subject import Subject
+    from pytest_llmserve.units import Interval
 
 NO_FLOOR = "cannot tell: no source states this GPU's bandwidth or its peak for the model's dtype"
 
@@ -50,20 +51,63 @@ def prefill_floor(subject: Subject, prompt_tokens: int) -> Floor | None:
     )
 
 
+def rate_ceiling(subject: Subject) -> ThroughputCeiling | None:
+    """Most requests per second of one replica at the declared workload; ``None``: unknown rates.
+
+    As many decode at once as ``max_num_seqs`` lets, whatever concurrency is declared.
+    """
+    from pytest_llmserve.engine.latency import throughput_ceiling
+
+    deployment, load = subject.deployment, subject.facts.workload
+    assert load is not None
+    settings = deployment.settings
+    return throughput_ceiling(
+        subject.costs,
+        _gpu(subject),
+        subject.inputs.compute_format(deployment),
+        prompt_tokens=load.prompt_tokens,
+        output_tokens=load.output_tokens,
+        concurrency=settings.max_num_seqs.value,
+        tokens_per_step=subject.inputs.tokens_per_step(deployment),
+        pipeline_parallel_size=settings.pipeline_parallel_size.value,
+    )
+
+
+def rates(subject: Subject) -> tuple[int, int] | None:
+    """Peak FLOP/s for the model's dtype and bytes/s of the GPU; ``None`` where one is unknown."""
+    from pytest_llmserve.engine.latency import dense_peak_flops_per_s
+
+    gpu = _gpu(subject)
+    peak = dense_peak_flops_per_s(gpu, subject.inputs.compute_format(subject.deployment))
+    if peak is None or gpu.hbm_bytes_per_s is None:
+        return None
+    return peak, gpu.hbm_bytes_per_s
+
+
+def requests_that_fit(subject: Subject, tokens: int) -> Interval | None:
+    """Requests of so many tokens that one replica's KV cache holds; ``None``: cannot be told."""
+    from pytest_llmserve.units import Interval
+
+    vram = subject.plan.vram
+    held = subject.changed({"max_model_len": tokens}).plan.kv
+    if vram is None or held is None or not held.request_bytes:
+        return None
+    low, expected, high = (max(0, left) // held.request_bytes for left in vram.kv_available_bytes)
+    return Interval(low, expected, high)
+
+
 def pays_off_from(subject: Subject) -> int | None:
     """Shortest context from which a step with KV cache has the lower floor; ``None``: at none.
 
     Raises:
         ValueError: the GPU's bandwidth or its peak for the model's dtype is not known.
     """
-    from pytest_llmserve.engine.latency import dense_peak_flops_per_s
     from pytest_llmserve.engine.memoization import kv_cache_pays_off_from
 
-    gpu = _gpu(subject)
-    peak = dense_peak_flops_per_s(gpu, subject.inputs.compute_format(subject.deployment))
-    if peak is None or gpu.hbm_bytes_per_s is None:
+    found = rates(subject)
+    if found is None:
         raise ValueError(NO_FLOOR)
-    return kv_cache_pays_off_from(subject.costs, peak, gpu.hbm_bytes_per_s)
+    return kv_cache_pays_off_from(subject.costs, *found)
 
 
 def decode_batch(subject: Subject) -> int:

@@ -106,7 +106,8 @@ def test_prefill_holds_decoding_up() -> None:
     step = told(tpot_expected(LLAMA, H100, "bfloat16", batch=16, context=1250))
     first = told(ttft_expected(LLAMA, H100, "bfloat16", prompt_tokens=1000))
     loaded = told(loaded_tpot_expected(LLAMA, H100, "bfloat16", **load))
-    assert loaded.expected_s == pytest.approx(step.expected_s + 15 / 500 * first.expected_s)
+    busy_s = first.expected_s - 0.03  # the GPU's own part: a user waits 30 ms longer
+    assert loaded.expected_s == pytest.approx(step.expected_s + 15 / 500 * busy_s)
     whole = told(request_expected(LLAMA, H100, "bfloat16", **load))
     assert whole.expected_s == pytest.approx(first.expected_s + 499 * loaded.expected_s)
     assert whole.n == min(step.n, first.n)

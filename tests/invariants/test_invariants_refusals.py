@@ -120,6 +120,8 @@ def test_unknown_roots_are_told_once_and_block_the_rest() -> None:
             "quantization-supported",
             "decode-memory-bound",
             "prefill-compute-bound",
+            "batch-amortizes-weights",
+            "concurrency-kv-bound",
         ),
         "model-known",
     )
