@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmserve._pytest.items import DeploymentFile, ServerNode, VerdictItem
+from pytest_llmserve.reporting.kinds import KINDS, write_report
 from pytest_llmserve.servers.policies import Policies
+from pytest_llmserve.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-REPORT_KINDS = ("json",)
+    from pytest_llmserve.reporting.changes import Change
+    from pytest_llmserve.reporting.findings import Checked
+
 SUFFIXES = frozenset((".yaml", ".yml", ".sh", ".bash"))
 """What is looked into below a named folder; a file that is itself named may be called anything."""
 _MENTIONS_A_SERVER = re.compile(
@@ -44,8 +49,8 @@ def register(config: pytest.Config) -> None:
 
 def _report_option(text: str) -> tuple[str, Path]:
     kind, separator, path = text.partition("=")
-    if kind not in REPORT_KINDS or not separator or not path:
-        valid = ", ".join(f"{k}=PATH" for k in REPORT_KINDS)
+    if kind not in KINDS or not separator or not path:
+        valid = ", ".join(f"{k}=PATH" for k in KINDS)
         raise pytest.UsageError(f"--llmserve-report {text}: expected one of: {valid}")
     return kind, Path(path)
 
@@ -61,6 +66,10 @@ class CheckingSession:
         self.reports = reports
         self.collected = 0
         self.facts: list[dict[str, Any]] = []
+        self.changes: list[Change] = []
+        """What the files change against ``compared_with``; reports show it."""
+        self.compared_with = ""
+        self._unwritten: list[str] = []
         self.is_worker = hasattr(config, "workerinput")
 
     def prepare_arguments(self) -> None:
@@ -121,7 +130,9 @@ class CheckingSession:
         """Hang the figures on the report: that is how they travel from xdist's workers."""
         report = yield
         if call.when == "call" and isinstance(item, VerdictItem):
-            facts = item.llmserve_facts()
+            facts = {**item.llmserve_facts(), "item": report.outcome}
+            if report.failed and facts["verdict"]["outcome"] == Outcome.PASSED:
+                facts["said"] = report.longreprtext  # an expected failure that is fixed
             # execnet carries no integer above 2^31: between processes the figures are JSON.
             report.llmserve = json.dumps(facts) if self.is_worker else facts  # type: ignore[attr-defined]
             if report.skipped and isinstance(report.longrepr, tuple):
@@ -143,10 +154,26 @@ class CheckingSession:
             return
         if not self.collected and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-        for _, path in self.reports:
-            from pytest_llmserve.reporting.json_report import write_json_report
+        for kind, path in self.reports:
+            try:
+                write_report(kind, self.config.invocation_params.dir / path, self.checked())
+            except OSError as error:
+                self._unwritten.append(f"report: {path} cannot be written: {error.strerror}")
+                if session.exitstatus == pytest.ExitCode.OK:
+                    session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
-            write_json_report(self.config.invocation_params.dir / path, self.facts)
+    def checked(self) -> Checked:
+        """All that was found, as reports take it."""
+        from pytest_llmserve.reporting.files import repository_prefix
+        from pytest_llmserve.reporting.findings import Checked
+
+        return Checked(
+            facts=self.facts,
+            changes=tuple(self.changes),
+            compared_with=self.compared_with,
+            prefix=repository_prefix(self.config.rootpath),
+            not_run=max(0, self.collected - len(self.facts)),
+        )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """How much was checked, and a line per server."""
@@ -158,12 +185,29 @@ class CheckingSession:
         terminalreporter.section("llmserve")
         for line in lines:
             terminalreporter.line(line)
-        for _, path in self.reports:
-            terminalreporter.line(f"report: {path}")
+        if self.changes:
+            from pytest_llmserve.reporting.changes import changes_lines
+
+            against = f" against {self.compared_with}" if self.compared_with else ""
+            for line in [f"changes{against}:", *changes_lines(self.changes)]:
+                terminalreporter.line(line)
+        for line in self._unwritten or [f"report: {path}" for _, path in self.reports]:
+            terminalreporter.line(line)
+        self._annotate(terminalreporter)
+
+    def _annotate(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if os.environ.get("GITHUB_ACTIONS") != "true":
+            return
+        from pytest_llmserve.reporting.annotations import annotation_lines, are_wanted
+
+        plugins = {name for name, plugin in self.config.pluginmanager.list_name_plugin() if plugin}
+        if are_wanted(os.environ, plugins):
+            for line in annotation_lines(self.checked()):
+                terminalreporter.line(line)
 
 
 class XdistCounter:
-    """Adds up what xdist's workers collected; exists only beside xdist."""
+    """Takes over what xdist's workers collected, each the same; exists only beside xdist."""
 
     def __init__(self, session: CheckingSession) -> None:
         self._session = session
@@ -171,7 +215,8 @@ class XdistCounter:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker is done."""
-        self._session.collected += getattr(node, "workeroutput", {}).get(WORKER_KEY, 0)
+        counted = getattr(node, "workeroutput", {}).get(WORKER_KEY, 0)
+        self._session.collected = max(self._session.collected, counted)
 
 
 def _folder_of(argument: str, invocation_dir: Path) -> Path:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_llmserve import __version__
+from pytest_llmserve.reporting.files import write_text
 from pytest_llmserve.reporting.summary import grouped_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from pytest_llmserve.reporting.findings import Checked
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -154,6 +157,8 @@ class VerdictInfo(_Record):
     outcome: Literal["passed", "failed", "cannot tell"]
     certainty: Literal["certain", "likely", "close"] | None
     is_failure: bool
+    accepted: str | None = None
+    """Why a failing verdict fails no test: an ignore or the baseline, with the reason."""
     headline: str
     location: Place | None
     margin_bytes: Range | None
@@ -209,14 +214,12 @@ def make_json_report(facts: Iterable[dict[str, Any]]) -> JsonReport:
         if "server" not in f
     ]
     servers = [
-        {**server, "verdicts": sorted(verdicts, key=lambda v: str(v["id"]))}
-        for server, verdicts in grouped_servers(facts)
+        {**server, "verdicts": [fact["verdict"] for fact in of_server]}
+        for server, of_server in grouped_servers(facts)
     ]
     return JsonReport.model_validate({"files": files, "servers": servers})
 
 
-def write_json_report(path: Path, facts: Iterable[dict[str, Any]]) -> None:
+def write_json_report(path: Path, checked: Checked) -> None:
     """Write the report, making its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    report = make_json_report(facts)
-    path.write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    write_text(path, make_json_report(checked.facts).model_dump_json(indent=2) + "\n")

@@ -3,59 +3,104 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from pytest_llmserve.reporting.findings import outcome_of
 from pytest_llmserve.units import format_gib
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+MOST_SERVERS: Final = 20
+"""Where more were checked, only those that are not fine are listed, but with ``-v``."""
+_ORDER: Final = ("passed", "failed", "close", "cannot tell", "accepted")
+
 
 def summary_lines(facts: Iterable[dict[str, Any]], *, is_verbose: bool) -> list[str]:
-    """Counts first, then a line per server, sorted by file and line."""
+    """Counts first, then the servers, sorted by file and line; whole ledgers if verbose."""
     facts = list(facts)
     if not facts:
         return ["nothing was checked: no file that was named or declared holds a deployment"]
-    files = sorted({f["file"] for f in facts})
     servers = grouped_servers(facts)
-    counts = Counter(_outcome(f["verdict"]) for f in facts)
-    order = ("passed", "failed", "close", "cannot tell")
-    outcomes = ", ".join(f"{counts[o]} {o}" for o in order if counts[o])
-    lines = [
-        f"{_many(len(files), 'file')}, {_many(len(servers), 'server')}, "
-        f"{_many(len(facts), 'invariant')}: {outcomes}"
-    ]
-    for server, verdicts in servers:
-        lines += _server_lines(server, verdicts)
+    lines = [counts_line(facts)]
+    shown = servers
+    if len(servers) > MOST_SERVERS and not is_verbose:
+        shown = [pair for pair in servers if _not_fine(pair[1])]
+    for server, of_server in shown:
+        lines += _server_lines(server, of_server, is_verbose=is_verbose)
+    if fine := len(servers) - len(shown):
+        more = "more " if shown else ""
+        lines.append(
+            f"{_many(fine, f'{more}server')} {'is' if fine == 1 else 'are'} fine (-v shows all)"
+        )
     if is_verbose:
         lines += [f"not a server: {line}" for f in facts for line in f.get("ignored", ())]
     return lines
 
 
+def counts_line(facts: Iterable[dict[str, Any]]) -> str:
+    """``1 file, 2 servers, 24 invariants: 23 passed, 1 failed``."""
+    facts = list(facts)
+    files = {f["file"] for f in facts}
+    counts = Counter(_outcome(f) for f in facts)
+    outcomes = ", ".join(f"{counts[o]} {o}" for o in _ORDER if counts[o])
+    return (
+        f"{_many(len(files), 'file')}, {_many(len(grouped_servers(facts)), 'server')}, "
+        f"{_many(len(facts), 'invariant')}: {outcomes}"
+    )
+
+
 def grouped_servers(
     facts: Iterable[dict[str, Any]],
 ) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Servers with their verdicts, in the order of their files and lines."""
+    """Servers with the facts of their items, in the order of their files and lines."""
     found: dict[tuple[str, int, str], tuple[dict[str, Any], list[dict[str, Any]]]] = {}
     for fact in facts:
         if server := fact.get("server"):
             line = server["source"]["line"] if server["source"] else 0
             key = (fact["file"], line, server["name"])
-            found.setdefault(key, (server, []))[1].append(fact["verdict"])
-    return [found[key] for key in sorted(found)]
+            found.setdefault(key, (server, []))[1].append(fact)
+    return [
+        (found[key][0], sorted(found[key][1], key=lambda fact: str(fact["verdict"]["id"])))
+        for key in sorted(found)
+    ]
 
 
-def _outcome(verdict: dict[str, Any]) -> str:
+def is_bad(fact: dict[str, Any]) -> bool:
+    """Whether the item failed."""
+    return outcome_of(fact) == "failed"
+
+
+def _outcome(fact: dict[str, Any]) -> str:
+    verdict = fact["verdict"]
+    if verdict["outcome"] == "failed" and outcome_of(fact) == "skipped":
+        return "accepted"
+    if verdict["outcome"] == "passed" and is_bad(fact):
+        return "failed"
     return "close" if verdict["certainty"] == "close" else str(verdict["outcome"])
 
 
-def _server_lines(server: dict[str, Any], verdicts: list[dict[str, Any]]) -> list[str]:
+def _not_fine(facts: Iterable[dict[str, Any]]) -> bool:
+    return any(is_bad(fact) or _outcome(fact) == "close" for fact in facts)
+
+
+def _server_lines(
+    server: dict[str, Any], facts: Iterable[dict[str, Any]], *, is_verbose: bool
+) -> list[str]:
     source = server["source"]
     place = f"{source['file']}:{source['line']} " if source else ""
-    bad = [v for v in verdicts if v["outcome"] != "passed" and not v["blocked_by"]]
-    state = ", ".join(f"{v['name']} {_outcome(v)}" for v in bad) or "ok"
+    words = [
+        f"{fact['verdict']['name']} {_outcome(fact)}"
+        for fact in facts
+        if _outcome(fact) != "passed" and not fact["verdict"]["blocked_by"]
+    ]
     off = "" if server["is_deployed"] else " (not deployed by default)"
-    return [f"{place}{server['name']}{off}: {state}", f"    {_ledger_line(server)}"]
+    lines = [f"{place}{server['name']}{off}: {', '.join(words) or 'ok'}"]
+    if is_verbose and server["ledger"] is not None:
+        from pytest_llmserve.reporting.server_ledger import server_ledger_lines
+
+        return lines + [f"    {line}" for line in server_ledger_lines(server)]
+    return [*lines, f"    {_ledger_line(server)}"]
 
 
 def _ledger_line(server: dict[str, Any]) -> str:
@@ -68,11 +113,13 @@ def _ledger_line(server: dict[str, Any]) -> str:
         f"{format_gib(expected['budget'])} GiB usable = {format_gib(expected['weights'])} weights "
         f"+ {format_gib(other)} runtime + {format_gib(expected['kv_available'])} KV cache"
     )
-    if kv is None:
-        return line
-    tokens = kv["capacity_tokens"]["expected"]
-    concurrency = kv["max_concurrency"]["expected"]
-    return f"{line}; {tokens:,} tokens, {concurrency:.2f}x of {kv['max_model_len']:,}"
+    return line if kv is None else f"{line}; {pool_words(kv)}"
+
+
+def pool_words(kv: dict[str, Any]) -> str:
+    """``40,448 tokens, 4.94x of 8,192``."""
+    tokens, concurrency = kv["capacity_tokens"]["expected"], kv["max_concurrency"]["expected"]
+    return f"{tokens:,} tokens, {concurrency:.2f}x of {kv['max_model_len']:,}"
 
 
 def _many(count: int, word: str) -> str:

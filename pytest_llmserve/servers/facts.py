@@ -24,11 +24,16 @@ LEDGER_ROWS = (
 
 def brief_facts(server: Server) -> dict[str, Any]:
     """What the terminal summary says of a server, on the GPU that leaves the least for KV cache."""
-    launch, plan = server.launch, tightest(server).plan
+    launch, subject = server.launch, tightest(server)
+    plan, deployment = subject.plan, subject.deployment
     return {
         "name": server.name,
         "source": location_facts(server.location),
         "is_deployed": launch.is_deployed if launch else True,
+        "gpu": {
+            "id": deployment.gpu.id if deployment.gpu else None,
+            "count": deployment.gpu_count.value if deployment.gpu_count else None,
+        },
         "ledger": ledger_facts(plan.vram) if plan.vram else None,
         "kv": kv_facts(plan.kv) if plan.kv else None,
         "unknown": [f"{u.what}: {u.why}" for u in plan.unknown],
@@ -45,14 +50,20 @@ def tightest(server: Server) -> Subject:
     return min(server.subjects, key=left)
 
 
-def verdict_facts(verdict: Verdict, text: str, *, is_failure: bool) -> dict[str, Any]:
-    """A verdict with its first line, its message and its fixes."""
+def verdict_facts(
+    verdict: Verdict, text: str, *, is_failure: bool, accepted: str | None = None
+) -> dict[str, Any]:
+    """A verdict with its first line, its message and its fixes.
+
+    ``accepted`` is why a failing one fails no test: an ignore or the baseline.
+    """
     return {
         "id": verdict.id,
         "name": verdict.name,
         "outcome": str(verdict.outcome),
         "certainty": str(verdict.certainty) if verdict.certainty else None,
-        "is_failure": is_failure,
+        "is_failure": is_failure and accepted is None,
+        "accepted": accepted,
         "headline": verdict.headline,
         "location": location_facts(verdict.location),
         "margin_bytes": interval_facts(verdict.margin_bytes),

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "policy": {"units", "verdict", "guard_rules"},
     "subject": {"verdict", "policy", "runtimes", "engine"},
     "invariants": {"units", "verdict", "hardware", "engine", "runtimes", "subject", "policy"},
-    "reporting": {"units", "verdict", "runtimes", "__init__"},
+    "reporting": {"units", "verdict", "runtimes", "invariants", "__init__"},
     "lengths": set(),
     "guard_schema": {"units", "guard_rules", "invariants"},
     "guard": {
@@ -36,11 +36,14 @@ MAY_IMPORT = {
         "physics", "units", "verdict", "hardware", "models", "manifests", "policy", "subject", "invariants",
         "reporting", "servers",
     },
+    "sweeps": {
+        "units", "hardware", "models", "engine", "runtimes", "subject", "invariants", "assertions",
+    },
     "_pytest": {
         "verdict", "manifests", "policy", "policy_file", "invariants", "reporting", "servers",
     },
     "plugin": {"verdict", "policy", "assertions", "servers", "_pytest"},
-    "__init__": {"verdict", "hardware", "models", "servers", "assertions"},
+    "__init__": {"verdict", "hardware", "models", "servers", "assertions", "sweeps"},
 }  # fmt: skip
 
 
