@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from packaging.version import Version
-from planning import gemma_3_27b, gpt_oss, heads, latent, llama_8b, model, pool, settings, state
+from planning import gemma_3_27b, gpt_oss, heads, latent, llama_8b, model, pool, state
 
 from pytest_llmserve.models.spec import IndexerCache
-from pytest_llmserve.runtimes.vllm.kv_groups import KvLayoutError, is_hybrid_manager_off
-from pytest_llmserve.runtimes.vllm.version_rules import kv_rules
+from pytest_llmserve.runtimes.vllm.kv_groups import KvLayoutError
 
 
 def groups(spec, version="0.32.0", **changed):
@@ -137,18 +135,6 @@ CHUNKED = model(
 def test_chunked_layers_group_like_windows():
     # Llama-4-Scout on 0.32.0.
     assert groups(CHUNKED)[0] == {(12, "chunked", 16, 65536): 3, (12, "full", 16, 65536): 1}
-
-
-def test_chunked_layers_lose_the_saving_with_eagle_or_by_environment():
-    rules = kv_rules(Version("0.32.0"))
-    variable = "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE"
-    assert not is_hybrid_manager_off(settings(), rules, CHUNKED)
-    assert is_hybrid_manager_off(settings(env={variable: "0"}), rules, CHUNKED)
-    assert is_hybrid_manager_off(settings(speculative_method="eagle3"), rules, CHUNKED)
-    assert not is_hybrid_manager_off(settings(speculative_method="eagle3"), rules, GEMMA4)
-    old = kv_rules(Version("0.11.0"))
-    assert is_hybrid_manager_off(settings(), old, CHUNKED)
-    assert not is_hybrid_manager_off(settings(env={variable: "1"}), old, CHUNKED)
 
 
 def test_a_draft_layer_joins_the_grouping():

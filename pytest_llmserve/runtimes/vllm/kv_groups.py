@@ -16,9 +16,7 @@ from pytest_llmserve.runtimes.deployment import KvGroup
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from pytest_llmserve.models.spec import ModelSpec
     from pytest_llmserve.runtimes.vllm.kv_specs import KvSpec
-    from pytest_llmserve.runtimes.vllm.settings import VllmSettings
     from pytest_llmserve.runtimes.vllm.version_rules import KvRules
 
 IndexedSpec = tuple[int, "KvSpec"]
@@ -50,27 +48,6 @@ class RankLayout:
     layers: tuple[tuple[KvSpec, int], ...]
     """Every different spec and how many layers of this stage have it."""
     bytes_per_block: int
-
-
-def is_hybrid_manager_off(settings: VllmSettings, rules: KvRules, model: ModelSpec) -> bool:
-    """Whether windows are kept as full attention: asked for, or chunked attention disallows it.
-
-    Llama 4's chunks lose the saving with EAGLE, or where the version (or
-    ``VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE``) does not allow the two together.
-    """
-    if settings.disable_hybrid_kv_cache_manager.value:
-        return True
-    has_chunks = any(
-        getattr(cache, "kind", None) == "chunked"
-        for group in model.layer_groups
-        for cache in group.layer.caches
-    )
-    if not has_chunks:
-        return False
-    if (settings.speculative_method.value or "").startswith("eagle"):
-        return True
-    default = "1" if rules.has_chunked_hybrid else "0"
-    return settings.env.get("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE", default) == "0"
 
 
 def group_layers(

@@ -16,10 +16,10 @@ from pytest_llmserve.runtimes.vllm.drafts import (
     UnknownDraftError,
     draft_of,
 )
+from pytest_llmserve.runtimes.vllm.hybrid_manager import UnknownLayoutError, is_hybrid_manager_off
 from pytest_llmserve.runtimes.vllm.kv_groups import (
     KvLayoutError,
     group_layers,
-    is_hybrid_manager_off,
     on_stage,
 )
 from pytest_llmserve.runtimes.vllm.kv_pool import rank_pool
@@ -70,7 +70,7 @@ def make_plan(
         return _untold("weights", error)
     except UnknownDraftError as error:
         return _untold("draft model", error)
-    except (KvDtypeError, KvLayoutError) as error:
+    except (KvDtypeError, KvLayoutError, UnknownLayoutError) as error:
         return _untold("KV cache", error)
     tightest = min(stages, key=_expected_blocks)
     return Plan(vram=tightest.vram, kv=_kv_pool(settings, tightest, stages))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_llmserve.runtimes.deployment import Setting
 from pytest_llmserve.runtimes.vllm.batching import BatchInputs, resolve_batch
 from pytest_llmserve.runtimes.vllm.dtypes import SPELLINGS, auto_dtype, checkpoint_kv_dtype
+from pytest_llmserve.runtimes.vllm.hybrid_manager import connectors_of
 from pytest_llmserve.runtimes.vllm.limits import Derived, derive
 from pytest_llmserve.runtimes.vllm.quant_methods import effective, method_of
 from pytest_llmserve.runtimes.vllm.settings import VllmSettings
@@ -132,6 +133,7 @@ def resolve_settings(
         mamba_ssm_cache_dtype=read.get("mamba_ssm_cache_dtype", "auto").value,
         mm_encoder_tp_mode=_encoder_mode(read),
         fully_sharded_loras=read.get("fully_sharded_loras", default=False).value,
+        kv_connectors=connectors_of(read.value("kv_transfer_config")),
         draft_model=spec.model,
         draft_tensor_parallel_size=spec.tensor_parallel_size,
         has_sleep_mode=read.get("enable_sleep_mode", default=False).value,

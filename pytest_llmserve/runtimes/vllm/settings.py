@@ -51,6 +51,8 @@ class VllmSettings(ServingSettings):
     """``data``: the vision encoder is copied to every rank instead of sharded."""
     fully_sharded_loras: bool = False
     has_sleep_mode: bool = False
+    kv_connectors: tuple[str, ...] = ()
+    """What ``--kv-transfer-config`` moves the cache with."""
     draft_model: str | None = None
     """The model that ``--speculative-config`` names for drafting."""
     draft_tensor_parallel_size: int | None = None

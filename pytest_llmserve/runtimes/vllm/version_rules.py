@@ -18,6 +18,7 @@ T = TypeVar("T")
 Steps = tuple[tuple[str, T], ...]
 
 CheckRule = Literal["layers", "first_group", "all_groups"]
+ConnectorRule = Literal["bar", "unclear", "asked"]
 CapacityRule = Literal["blocks", "blocks_per_group", "concurrency"]
 
 _CHECK: Final[Steps[CheckRule]] = (
@@ -60,6 +61,9 @@ _PADS_PAGES: Final[Steps[bool]] = (("0", False), ("0.27", True))
 # Smallest attention block of a hybrid with MLA.
 _HYBRID_MLA_BLOCK: Final[Steps[int]] = (("0", 64), ("0.18", 128))
 _CHUNKED_HYBRID: Final[Steps[bool]] = (("0", False), ("0.32", True))  # when exactly: not looked up
+# A KV connector turned the hybrid manager off, then where it does not support it; 0.22 is told
+# either way.
+_CONNECTORS: Final[Steps[ConnectorRule]] = (("0", "bar"), ("0.22", "unclear"), ("0.23", "asked"))
 _MODEL_POSSESSIVE: Final[Steps[str]] = (("0", "models's"), ("0.23", "model's"))
 _ESTIMATES_GRAPHS: Final[Steps[bool]] = (("0", False), ("0.18", True))
 _GRAPHS_IN_BUDGET: Final[Steps[bool]] = (("0", False), ("0.20", True))
@@ -94,6 +98,8 @@ class KvRules:
     pads_pages: bool
     hybrid_mla_block: int
     has_chunked_hybrid: bool
+    connectors: ConnectorRule
+    """Whether a KV connector turns the hybrid manager off by itself."""
     model_possessive: str
     estimates_graphs: bool
     graphs_in_budget: bool
@@ -132,6 +138,7 @@ def kv_rules(version: Version) -> KvRules:
         pads_pages=_at(version, _PADS_PAGES),
         hybrid_mla_block=_at(version, _HYBRID_MLA_BLOCK),
         has_chunked_hybrid=_at(version, _CHUNKED_HYBRID),
+        connectors=_at(version, _CONNECTORS),
         model_possessive=_at(version, _MODEL_POSSESSIVE),
         estimates_graphs=_at(version, _ESTIMATES_GRAPHS),
         graphs_in_budget=_at(version, _GRAPHS_IN_BUDGET),

@@ -6,7 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_llmserve.runtimes.vllm.hybrid_manager import UnknownLayoutError, is_hybrid_manager_off
 from pytest_llmserve.runtimes.vllm.speculative import read_speculative
+from pytest_llmserve.runtimes.vllm.traits import attention_type
+from pytest_llmserve.runtimes.vllm.version_rules import kv_rules
 from pytest_llmserve.runtimes.vllm.versions import at_least, release, short
 
 if TYPE_CHECKING:
@@ -183,6 +186,31 @@ def _connector(case: Case) -> Refusal | None:
     )
 
 
+def _hybrid_manager(case: Case) -> Refusal | None:
+    """States beside attention cannot be made one type of cache."""
+    if case.model is None or attention_type(case.model) != "hybrid":
+        return None
+    try:
+        is_off = is_hybrid_manager_off(case.settings, kv_rules(case.version), case.model)
+    except UnknownLayoutError:
+        return None
+    if not is_off:
+        return None
+    why = "turned off" if case.value("disable_hybrid_kv_cache_manager") else "off beside"
+    connectors = ", ".join(case.settings.kv_connectors)
+    headline = f"{why} {connectors}".strip() if why == "off beside" else why
+    return case.refuse(
+        "other",
+        f"the hybrid KV cache manager is {headline}: recurrent states need it",
+        "Failed to promote local KV cache specs to one unified type."
+        if at_least(case.version, "0.23")
+        else "Hybrid KV cache manager is disabled but failed to convert the KV cache specs to one "
+        "unified type.",
+        expected="--no-disable-hybrid-kv-cache-manager, or a connector that supports it",
+        at=("disable_hybrid_kv_cache_manager", "kv_transfer_config"),
+    )
+
+
 RULES: Final[tuple[Rule, ...]] = (
     _architecture,
     _utilization,
@@ -192,4 +220,5 @@ RULES: Final[tuple[Rule, ...]] = (
     _speculative_tokens,
     _speculative_keys,
     _connector,
+    _hybrid_manager,
 )
