@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.hardware.spec import GpuSpec
     from pytest_llmserve.models.spec import ModelSpec
     from pytest_llmserve.servers.server import Server
+    from pytest_llmserve.sweeps import sweep
     from pytest_llmserve.verdict import Certainty, Outcome, Verdict
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ _HOMES = {
     "GpuSpec": "hardware.spec",
     "ModelSpec": "models.spec",
     "Server": "servers.server",
+    "sweep": "sweeps",
     "Certainty": "verdict",
     "Outcome": "verdict",
     "Verdict": "verdict",
@@ -80,6 +82,7 @@ __all__ = [
     "kv_cache_fits",
     "read",
     "server",
+    "sweep",
 ]
 
 
