@@ -8,7 +8,6 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-
     from pytest_llmserve.reporting.changes import Change
 
 Level = Literal["error", "warning"]

@@ -150,7 +150,10 @@ class FixInfo(_Record):
 
 
 class VerdictInfo(_Record):
-    """The answer of one invariant; ``headline`` stands alone, ``message`` is all of it."""
+    """The answer of one invariant; ``headline`` stands alone, ``message`` is all of it.
+
+    ``accepted``: why a failing one fails no test (an ignore, the baseline).
+    """
 
     id: str
     name: str
@@ -166,6 +169,30 @@ class VerdictInfo(_Record):
     evidence: dict[str, float | int | str]
     blocked_by: str | None
     message: str
+
+
+class Figures(_Record):
+    """What a reviewer compares, per GPU on the fullest one; ``None`` where it cannot be told."""
+
+    gpus: str
+    runtime: str
+    needed_bytes: int | None
+    budget_bytes: int | None
+    kv_left_bytes: int | None
+    capacity_tokens: int | None
+    max_model_len: int | None
+    longest_context: int | None
+    requests_at_once: int | None
+
+
+class ChangeInfo(_Record):
+    """The server before (``None``: it was not there) and after, and the settings that differ."""
+
+    ref: str
+    status: Literal["new", "same", "changed"]
+    base: Figures | None
+    head: Figures | None
+    words: list[str]
 
 
 class ServerInfo(_Record):
@@ -184,6 +211,7 @@ class ServerInfo(_Record):
     kv: KvInfo | None
     roofline: RooflineInfo | None
     unknown: list[str]
+    change: ChangeInfo | None = None
     verdicts: list[VerdictInfo]
 
 

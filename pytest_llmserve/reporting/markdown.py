@@ -75,9 +75,11 @@ def _lines(checked: Checked, rows: int, *, folds_servers: bool) -> list[str]:
         lines += ["", f"A partial run: {checked.not_run:,} more checks were collected and not run."]
     shown = checked.changes[:rows]
     if shown:
-        against = f" against {code(checked.compared_with)}" if checked.compared_with else ""
-        lines += ["", f"### What changes{against}", "", *changes_table(shown)]
+        against = code(checked.compared_with)
+        lines += ["", f"### What changes against {against}", "", *changes_table(shown)]
         lines += _cut(len(checked.changes) - len(shown), "change")
+    elif checked.compared_with:
+        lines += ["", f"No server changes against {code(checked.compared_with)}."]
     rows -= len(shown)
     shown_findings = found[:rows]
     if found:
