@@ -136,3 +136,14 @@ def test_mamba2_repeats_groups_that_tp_does_not_divide():
 def test_unknown_cache_dtype_is_said():
     with pytest.raises(KvDtypeError, match="int3"):
         rows(llama_8b(), "int3")
+
+
+def test_skipped_layers_keep_the_dtype_of_the_model():
+    # --kv-cache-dtype-skip-layers takes positions and sliding_window (0.19).
+    spec = model([heads(8, 128, 1024), heads(8, 128)] * 2)
+    found = [row.bytes_per_token for row in rows(spec, "fp8", kv_skip_layers=("1",))]
+    assert found == [2048, 4096, 2048, 2048]
+    found = [row.bytes_per_token for row in rows(spec, "fp8", kv_skip_layers=("sliding_window",))]
+    assert found == [4096, 2048, 4096, 2048]
+    with pytest.raises(KvDtypeError, match="skip-layers odd"):
+        rows(spec, "fp8", kv_skip_layers=("odd",))

@@ -157,9 +157,10 @@ def _timed(stated):
     return (time.process_time() - start) / 5
 
 
-def test_sleep_mode_cannot_be_told():
-    # vllm-project/vllm#40256 and #43951: the profile run does not see what its allocator keeps.
-    found = plan(has_sleep_mode=True)
-    assert found.vram is None
-    assert found.kv is None
-    assert "2 to 71 GiB" in found.unknown[0].why
+def test_memory_for_images_between_processes_comes_off_the_pool():
+    # --mm-ipc-gpu-memory-gb (since 0.25): off the pool, byte for byte.
+    with_it, without = plan(mm_ipc_gib=2.0).vram, plan().vram
+    assert with_it is not None
+    assert without is not None
+    ends = zip(without.kv_available_bytes, with_it.kv_available_bytes, strict=True)
+    assert [more - less for more, less in ends] == [2 * GIB] * 3

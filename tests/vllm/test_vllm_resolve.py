@@ -414,3 +414,16 @@ class TestUnmodelled:
         assert self.find(version="0.11.0", gpu="t4") == []
         assert self.find("--kv-cache-dtype fp8", version="0.10.2") == []
         assert len(self.find("--kv-cache-dtype fp8", version="0.10.2", gpu="l4")) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "expected"),
+    [
+        ("--enable-eplb --eplb-config '{\"num_redundant_experts\":32}'", "0.33.0", 32),
+        ("--enable-eplb --num-redundant-experts 16", "0.11.0", 16),
+        ("--enable-eplb", "0.33.0", 0),
+        ("--eplb-config '{\"num_redundant_experts\":32}'", "0.33.0", 0),
+    ],
+)
+def test_redundant_experts(line, version, expected):
+    assert settle(line, version=version).num_redundant_experts == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from packaging.version import Version
 from planning import gpu, latent, llama_8b, model, settings
 
-from pytest_llmserve.models.spec import Group, Quantization, RotaryTable, Shard, Weight
+from pytest_llmserve.models.spec import Experts, Group, Quantization, RotaryTable, Shard, Weight
 from pytest_llmserve.runtimes.vllm.weights import (
     rank_of,
     weight_bytes,
@@ -146,3 +146,15 @@ def test_interleaved_rope_had_four_tables_until_0_30():
     table = 262144 * 64 * 2
     assert on_rank(settings(), spec).built == table
     assert on_rank(settings(), spec, version="0.30.0").built == 4 * table
+
+
+def test_redundant_experts_are_more_experts_a_rank():
+    # 256 experts and 32 redundant ones over 32 ranks: 9 instead of 8 each, and an id for each.
+    up = Weight(name="mlp.experts.0.up_proj", group=Group.EXPERTS, rows=64, cols=64, copies=256)
+    routed = Experts(num_experts=256, num_experts_per_tok=8, moe_intermediate_size=64)
+    spec = model([latent()] * 2, weights=(up,), experts=routed)
+    wide = {"tensor_parallel_size": 1, "data_parallel_size": 32, "enable_expert_parallel": True}
+    plain, more = (
+        on_rank(settings(**wide, num_redundant_experts=count), spec).built for count in (0, 32)
+    )
+    assert more - plain == 2 * (64 * 64 * 2 + 32 * 4)

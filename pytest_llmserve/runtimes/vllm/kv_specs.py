@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_llmserve.engine.kv_formats import (
+    KvDtypeError,
     indexer_token_bytes,
     kv_head_token_bytes,
     latent_token_bytes,
@@ -20,6 +21,8 @@ from pytest_llmserve.engine.parallel import local_kv_heads
 from pytest_llmserve.models.spec import IndexerCache, LatentCache, SharedCache, StateCache
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_llmserve.models.spec import Cache, Layer, ModelSpec, StateTensor
     from pytest_llmserve.runtimes.vllm.settings import VllmSettings
     from pytest_llmserve.runtimes.vllm.version_rules import KvRules
@@ -29,6 +32,7 @@ Kind = Literal["full", "sliding", "chunked", "mla", "mamba"]
 # The first and last two attention layers of a dense model stay unquantised under turboquant.
 _TURBOQUANT: Final = "turboquant"
 _TURBOQUANT_NATIVE_ENDS: Final = 2
+_SLIDING: Final = "sliding_window"
 _DTYPE_BITS: Final = {"float32": 32, "float": 32, "float16": 16, "half": 16, "bfloat16": 16}
 
 
@@ -97,7 +101,7 @@ def layer_rows(
     Raises:
         KvDtypeError: no page size is known for ``kv_cache_dtype``.
     """
-    native = _native_layers(model, kv_cache_dtype)
+    native = _native_layers(model, settings, kv_cache_dtype)
     out: list[tuple[int, Row]] = []
     for group in model.layer_groups:
         rows = _rows_of_layer(group.layer, model, settings, kv_cache_dtype)
@@ -116,14 +120,30 @@ def draft_rows(
     return [(model.num_layers + index, row) for index, row in rows]
 
 
-def _native_layers(model: ModelSpec, kv_cache_dtype: str) -> frozenset[int]:
-    """Layers that turboquant leaves unquantised: the first and last two of a dense model."""
+def _native_layers(model: ModelSpec, settings: VllmSettings, kv_cache_dtype: str) -> frozenset[int]:
+    """Layers whose cache stays in the model's dtype.
+
+    Those that ``--kv-cache-dtype-skip-layers`` names and, with turboquant, the first and last two
+    of a dense model.
+    """
+    native = set(_skipped_layers(model, settings))
     is_dense = all(group.layer.experts is None for group in model.layer_groups)
-    if not (kv_cache_dtype.startswith(_TURBOQUANT) and is_dense):
-        return frozenset()
-    ends = _TURBOQUANT_NATIVE_ENDS
-    last = model.num_layers
-    return frozenset([*range(ends), *range(last - ends, last)])
+    if kv_cache_dtype.startswith(_TURBOQUANT) and is_dense:
+        ends, last = _TURBOQUANT_NATIVE_ENDS, model.num_layers
+        native.update([*range(ends), *range(last - ends, last)])
+    return frozenset(native)
+
+
+def _skipped_layers(model: ModelSpec, settings: VllmSettings) -> Iterator[int]:
+    for word in settings.kv_skip_layers:
+        if word.isdecimal():
+            yield int(word)
+            continue
+        if word != _SLIDING:
+            raise KvDtypeError(f"--kv-cache-dtype-skip-layers {word}: which layers is not known")
+        for group in model.layer_groups:
+            if any(getattr(cache, "kind", "") == "sliding" for cache in group.layer.caches):
+                yield from group.indices
 
 
 def _rows_of_layer(

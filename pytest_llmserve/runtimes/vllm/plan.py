@@ -145,11 +145,7 @@ def _missing(settings: VllmSettings, model: ModelSpec | None, gpu: GpuSpec | Non
         out.append(
             Unknown(what="GPU memory", why=f"the framework total of {gpu.name} is not known")
         )
-    if settings.has_sleep_mode:
-        # vllm-project/vllm#40256 (2026-04: 2 GiB too much for the pool, then out of memory) and
-        # #43951 (0.21: 71 GiB stranded while experts were laid out anew).
-        why = "--enable-sleep-mode hides memory from the profile run: 2 to 71 GiB were reported"
-        out.append(Unknown(what="memory", why=why))
+    out.extend(settings.unplanned)
     if model is not None and settings.max_model_len.value is None:
         out.append(Unknown(what="max_model_len", why="neither stated nor in the config"))
     if model is not None and settings.dtype.value is None:
@@ -188,12 +184,14 @@ def _ledger(
     weights = Interval.exact(loaded.total)
     activations = activation_bytes(settings, version, model, is_sampling_stage=rank.is_last_stage)
     non_torch = non_torch_bytes(settings, version)
+    handed_over = Interval.exact(round(settings.mm_ipc_gib * GIB))
     graphs = graph_bytes(settings, model, len(rank.layers(model)))
     in_budget = _graphs_in_budget(settings, version)
     if in_budget:
         activations, non_torch, graphs = shares_of_bar((activations, non_torch, graphs))
     else:
         activations, non_torch = shares_of_bar((activations, non_torch))
+    non_torch = non_torch + handed_over
     sources = {
         "gpu_total": gpu.source or gpu.name,
         "budget": f"{utilization.value:.2f} x framework total, {utilization.source}",

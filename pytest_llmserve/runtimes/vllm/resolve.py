@@ -19,6 +19,7 @@ from pytest_llmserve.runtimes.vllm.traits import (
     is_pooling,
     is_text_only_by_limits,
 )
+from pytest_llmserve.runtimes.vllm.unplanned import unplanned
 from pytest_llmserve.runtimes.vllm.versions import at_least, short
 
 if TYPE_CHECKING:
@@ -136,7 +137,10 @@ def resolve_settings(
         kv_connectors=connectors_of(read.value("kv_transfer_config")),
         draft_model=spec.model,
         draft_tensor_parallel_size=spec.tensor_parallel_size,
-        has_sleep_mode=read.get("enable_sleep_mode", default=False).value,
+        unplanned=unplanned(args, model),
+        num_redundant_experts=_redundant_experts(read),
+        kv_skip_layers=tuple(read.value("kv_cache_dtype_skip_layers") or ()),
+        mm_ipc_gib=read.get("mm_ipc_gpu_memory_gb", 0.0).value,
     )
 
 
@@ -276,6 +280,15 @@ def _attention_backend(read: _Reader, env: Mapping[str, str]) -> Setting[str | N
     if by_env and not at_least(read.version, "0.14"):
         return read.get("attention_backend", by_env, "env VLLM_ATTENTION_BACKEND")
     return read.get("attention_backend", None)
+
+
+def _redundant_experts(read: _Reader) -> int:
+    if not read.value("enable_eplb"):
+        return 0
+    config = read.value("eplb_config")
+    count = config.get("num_redundant_experts") if isinstance(config, dict) else None
+    count = read.value("num_redundant_experts") if count is None else count
+    return count if isinstance(count, int) and not isinstance(count, bool) else 0
 
 
 def _encoder_mode(read: _Reader) -> str:

@@ -10,7 +10,7 @@ from pytest_llmserve.runtimes.deployment import ServingSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_llmserve.runtimes.deployment import Setting
+    from pytest_llmserve.runtimes.deployment import Setting, Unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,14 @@ class VllmSettings(ServingSettings):
     mm_encoder_tp_mode: str = "weights"
     """``data``: the vision encoder is copied to every rank instead of sharded."""
     fully_sharded_loras: bool = False
-    has_sleep_mode: bool = False
+    unplanned: tuple[Unknown, ...] = ()
+    """Why no plan can be told: flags whose memory is not modelled."""
+    num_redundant_experts: int = 0
+    """Copies of busy experts that ``--enable-eplb`` adds to each layer."""
+    kv_skip_layers: tuple[str, ...] = ()
+    """Layers (positions, or ``sliding_window``) whose cache stays unquantised."""
+    mm_ipc_gib: float = 0.0
+    """Taken off the pool for images that processes hand to each other on the GPU."""
     kv_connectors: tuple[str, ...] = ()
     """What ``--kv-transfer-config`` moves the cache with."""
     draft_model: str | None = None

@@ -161,6 +161,7 @@ def weight_bytes(
         settings.dtype.value,
         settings.quantization.value,
         settings.cpu_offload_gib.value,
+        settings.num_redundant_experts,
         (settings.enable_lora.value, settings.max_loras.value, settings.max_lora_rank.value),
         settings.fully_sharded_loras,
         padding,
@@ -196,7 +197,7 @@ def _with_rope_of(model: ModelSpec, version: Version) -> ModelSpec:
 def _weight_bytes(
     model: ModelSpec, settings: VllmSettings, rank: Rank, padding: Padding
 ) -> WeightBytes:
-    model = served_model(model, settings)
+    model = _with_redundant_experts(served_model(model, settings), settings.num_redundant_experts)
     bits = DTYPE_BITS[settings.dtype.value or model.dtype]
     built = _built_bytes(model, rank, bits, padding)
     absorbed = 0
@@ -213,6 +214,30 @@ def _weight_bytes(
         offloaded=min(round(settings.cpu_offload_gib.value * GIB), on_gpu),
         num_parameters=num_parameters(model),
     )
+
+
+def _with_redundant_experts(model: ModelSpec, count: int) -> ModelSpec:
+    """The model with so many more experts in each routed layer."""
+    if not count:
+        return model
+    groups = tuple(
+        replace(group, layer=_with_more_experts(group.layer, count)) for group in model.layer_groups
+    )
+    return replace(model, layer_groups=groups)
+
+
+def _with_more_experts(layer: Layer, count: int) -> Layer:
+    if layer.experts is None:
+        return layer
+    num_experts = layer.experts.num_experts
+    weights = tuple(
+        replace(weight, copies=weight.copies + count)
+        if weight.group is Group.EXPERTS and weight.copies == num_experts
+        else weight
+        for weight in layer.weights
+    )
+    experts = replace(layer.experts, num_experts=num_experts + count)
+    return replace(layer, weights=weights, experts=experts)
 
 
 def _with_draft(

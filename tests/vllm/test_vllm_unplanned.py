@@ -1,0 +1,48 @@
+"""Flags whose memory is not modelled: a plan says which one and why, it never guesses."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+from serving import MAMBA_HYBRID, model, settle
+
+from pytest_llmserve.hardware.catalogue import load_gpu
+from pytest_llmserve.runtimes.vllm.plan import make_plan
+
+
+def told(line: str, version: str = "0.33.0", **changes):
+    spec = model(**changes)
+    stated = settle(line, version=version, of=spec)
+    return make_plan(
+        stated, version=Version(version), model=spec, gpu=load_gpu("h100-sxm-80gb")
+    ).unknown
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "why"),
+    [
+        # vllm-project/vllm#40256 and #43951: the profile run does not see what is kept.
+        ("--enable-sleep-mode", "memory", "2 to 71 GiB"),
+        ("--offload-group-size 4 --offload-num-in-group 1", "weights", "host memory"),
+        ("--cpu-offload-gb 4 --cpu-offload-params experts", "weights", "host memory"),
+    ],
+)
+def test_what_is_not_modelled_is_said(line, what, why):
+    (found,) = told(line)
+    assert found.what == what
+    assert found.why.startswith("--")
+    assert why in found.why
+    assert found.location is not None
+
+
+def test_ring_buffers_matter_for_mamba_2_only():
+    (found,) = told("--use-replayssm", **MAMBA_HYBRID)
+    assert found.what == "KV cache"
+    assert told("--use-replayssm") == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["", "--no-enable-sleep-mode", "--cpu-offload-gb 4", "--cpu-offload-params experts"]
+)
+def test_the_rest_is_planned(line):
+    assert told(line) == ()
