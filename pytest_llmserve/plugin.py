@@ -36,6 +36,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write a report; kinds: json",
     )
     group.addoption(
+        "--llmserve-compare",
+        metavar="REF",
+        help="hold each server against the same files at a git ref: what changed, and by how much",
+    )
+    group.addoption(
+        "--llmserve-update-baseline",
+        action="store_true",
+        help="accept what fails now: write it into the policy's baseline (never in CI)",
+    )
+    group.addoption(
         "--llmserve-hub",
         action="store_true",
         help="allow looking up unknown models on the Hugging Face hub (extra 'hub')",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -11,12 +12,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_llmserve.engine.costs import StepCosts
+    from pytest_llmserve.guard_rules import ChangeLimits
     from pytest_llmserve.policy import Facts
     from pytest_llmserve.runtimes.deployment import Deployment, Plan
     from pytest_llmserve.runtimes.vllm.deploy import VllmInputs
 
 UNMODELLED_KEYS: Final = ("version", "--hf-overrides")
 """What a problem is about when no rules are known for it, so that no plan can be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The same server at the base of a comparison, in the figures that have limits."""
+
+    ref: str
+    limits: ChangeLimits
+    needed_bytes: int | None
+    head_needed_bytes: int | None
+    requests_at_once: int | None
+    head_requests_at_once: int | None
+    words: tuple[str, ...] = ()
+    """What was changed, a line each."""
 
 
 class Subject:
@@ -29,6 +45,8 @@ class Subject:
     def __init__(self, inputs: VllmInputs, facts: Facts) -> None:
         self.inputs = inputs
         self.facts = facts
+        self.base: Base | None = None
+        """Set where a base is compared with and has this server too."""
 
     @cached_property
     def deployment(self) -> Deployment:

@@ -15,8 +15,10 @@ from pytest_llmserve.verdict import Certainty, Outcome, ProblemKind, Verdict
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from pytest_llmserve._pytest.guarding import Guard
+    from pytest_llmserve.guard.baseline import Finding
     from pytest_llmserve.invariants.base import Invariant
     from pytest_llmserve.manifests.launch import Reading
     from pytest_llmserve.policy import Policy
@@ -36,6 +38,9 @@ class DeploymentFile(pytest.File):
     """One deployment file: an item for its reading, then its servers."""
 
     policies: Policies
+    guard: Guard
+    gone: Sequence[str] = ()
+    """Servers that the file started at the base and starts no more."""
 
     @cached_property
     def display(self) -> str:
@@ -55,9 +60,21 @@ class DeploymentFile(pytest.File):
             raise self.CollectError(str(error)) from None
         yield ReadableItem.from_parent(self, name="readable", reading=reading, policy=policy)
         assembler = self.policies.assembler(policy)
+        base = self.guard.base
+        before = base.servers(self.path) if base is not None else None
+        nodes: list[ServerNode] = []
         for launch in reading.launches:
             server = assembler.from_launch(launch, self.path)
-            yield ServerNode.from_parent(self, name=server.name, server=server)
+            node: ServerNode = ServerNode.from_parent(self, name=server.name, server=server)
+            if base is not None:
+                node.compare((before or {}).get(server.name), base.ref)
+            nodes.append(node)
+        self.gone = sorted(set(before or ()) - {node.server.name for node in nodes})
+        yield from nodes
+        if self.guard.comments(self.path):
+            from pytest_llmserve._pytest.upkeep import CommentsItem
+
+            yield CommentsItem.from_parent(self, name="ignores-needed", policy=policy, nodes=nodes)
 
 
 class ServerNode(pytest.Collector):
@@ -69,6 +86,21 @@ class ServerNode(pytest.Collector):
         self.selected: set[str] = set()
         """Invariants of this server that really run in this session."""
         self._facts: dict[str, Any] | None = None
+        self._change: dict[str, Any] | None = None
+
+    @property
+    def file(self) -> DeploymentFile:
+        """The file that starts the server."""
+        assert isinstance(self.parent, DeploymentFile)
+        return self.parent
+
+    def compare(self, base: Server | None, ref: str) -> None:
+        """Hold the server against what it was at a ref; ``None``: it was not there."""
+        from pytest_llmserve.guard.changes import attach_base, change_facts
+
+        if base is not None:
+            attach_base(self.server, base, ref)
+        self._change = change_facts(self.server, base, ref)
 
     def collect(self) -> Iterator[pytest.Item]:
         """An item for each invariant that applies."""
@@ -80,7 +112,11 @@ class ServerNode(pytest.Collector):
             if not (invariant.is_selected_by_default or invariant.name in extra):
                 continue
             if any(invariant.applies(subject) for subject in self.server.subjects):
-                yield InvariantItem.from_parent(self, name=invariant.name, invariant=invariant)
+                item: InvariantItem = InvariantItem.from_parent(
+                    self, name=invariant.name, invariant=invariant
+                )
+                item.expect_what_is_accepted()
+                yield item
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -92,6 +128,8 @@ class ServerNode(pytest.Collector):
                 self._facts = full_facts(self.server)
             else:
                 self._facts = brief_facts(self.server)
+            if self._change is not None:
+                self._facts["change"] = self._change
         return self._facts
 
 
@@ -124,15 +162,33 @@ class VerdictItem(pytest.Item):
     def runtest(self) -> None:
         """Pass, fail, or skip what is allowed to be unknown or fails at its root already."""
         verdict, text = self.decided()
-        if verdict.outcome is Outcome.CANNOT_TELL:
-            if self.policy.allows_cannot_tell(verdict):
-                pytest.skip(f"allowed by the policy: {headline(verdict)}")
-            if self._fails_at_root(verdict):
-                pytest.skip(verdict.headline)
-        if self.policy.is_failure(verdict):
-            raise VerdictFailure(text)
-        if verdict.certainty is Certainty.CLOSE:
-            self.warn(LlmServeWarning(text))
+        self._tell_junit(verdict)
+        if verdict.outcome is Outcome.CANNOT_TELL and self.policy.allows_cannot_tell(verdict):
+            pytest.skip(f"allowed by the policy: {headline(verdict)}")
+        if not self.policy.is_failure(verdict):
+            if verdict.certainty is Certainty.CLOSE:
+                self.warn(LlmServeWarning(text))
+            return
+        if (reason := self.ignored()) is not None:
+            pytest.skip(f"ignored: {reason}: {headline(verdict)}")
+        if self._fails_at_root(verdict):
+            pytest.skip(verdict.headline)
+        self.fail_or_accept(text)
+
+    def ignored(self) -> str | None:
+        """Why a failing verdict is ignored, if it is."""
+        return None
+
+    def fail_or_accept(self, text: str) -> None:
+        """Fail with the whole message."""
+        raise VerdictFailure(text)
+
+    def _tell_junit(self, verdict: Verdict) -> None:
+        """Figures as properties of the test case; as text, which any process may carry."""
+        from pytest_llmserve.reporting.properties import verdict_properties
+
+        others = [p for p in self.user_properties if not p[0].startswith("llmserve.")]
+        self.user_properties = [*others, *verdict_properties(verdict)]
 
     def _fails_at_root(self, verdict: Verdict) -> bool:
         return (
@@ -178,6 +234,38 @@ class InvariantItem(VerdictItem):
         super().__init__(**kwargs)
         self.invariant = invariant
         self.policy = self.parent.server.policy
+        self._accepted: Finding | None = None
+
+    def expect_what_is_accepted(self) -> None:
+        """A finding of the baseline is expected to fail, strictly: fixed, it has to go.
+
+        Raises:
+            CollectError: the baseline cannot be used.
+        """
+        guard = self.parent.file.guard
+        name = self.parent.server.name
+        try:
+            found = guard.accepted_finding(self.policy, self.path, name, self.invariant.name)
+        except ValueError as error:  # BaselineError, told in its own words
+            raise self.parent.CollectError(str(error)) from None
+        self._accepted = found
+        if found is not None and not guard.updates_baseline:
+            reason = f"in {self.policy.guard.baseline}: {found.reason}"
+            self.add_marker(pytest.mark.xfail(strict=True, reason=reason, raises=VerdictFailure))
+
+    def ignored(self) -> str | None:
+        """By a comment on its line, or by a rule of the policy."""
+        guard, server = self.parent.file.guard, self.parent.server
+        return guard.ignored(self.policy, self.path, server, self.decided()[0])
+
+    def fail_or_accept(self, text: str) -> None:
+        """Fail, unless this run writes the baseline."""
+        if self.parent.file.guard.updates_baseline:
+            pytest.xfail("accepted into the baseline")
+        server = self.parent.server.name
+        verdict = self.decided()[0]
+        expired = self.parent.file.guard.expired(self.policy, self.path, server, verdict)
+        raise VerdictFailure(f"{text}\n  {expired}" if expired else text)
 
     def decide(self) -> tuple[Verdict, str]:
         """The worst verdict over the kinds of GPU the server may run on."""
@@ -185,8 +273,23 @@ class InvariantItem(VerdictItem):
         return verdict, explain(verdict, subject.deployment)
 
     def llmserve_facts(self) -> dict[str, Any]:
-        """The verdict and its server."""
-        return {**super().llmserve_facts(), "server": self.parent.facts}
+        """The verdict, why it is accepted if it is, and its server."""
+        verdict, text = self.decided()
+        is_failure = self.policy.is_failure(verdict)
+        accepted = self.ignored() if is_failure else None
+        guard = self.parent.file.guard
+        facts: dict[str, Any] = {"file": self.file_name, "server": self.parent.facts}
+        if guard.updates_baseline:
+            facts["baseline"] = {
+                "path": str(self.policy.base_dir / self.policy.guard.baseline),
+                "file": self.policy.relative(self.path),
+                "server": self.parent.server.name,
+                "is_finding": is_failure and accepted is None and verdict.blocked_by is None,
+            }
+        if is_failure and accepted is None and self._accepted is not None:
+            accepted = f"in the baseline: {self._accepted.reason}"
+        facts["verdict"] = verdict_facts(verdict, text, is_failure=is_failure, accepted=accepted)
+        return facts
 
 
 class ReadableItem(VerdictItem):
@@ -224,7 +327,9 @@ class ReadableItem(VerdictItem):
 
     def llmserve_facts(self) -> dict[str, Any]:
         """The verdict, and what in the file is no server."""
-        return {**super().llmserve_facts(), "ignored": list(self.reading.ignored)}
+        file = self.parent
+        gone = list(file.gone) if isinstance(file, DeploymentFile) else []
+        return {**super().llmserve_facts(), "ignored": list(self.reading.ignored), "gone": gone}
 
 
 class NotPlannedItem(VerdictItem):

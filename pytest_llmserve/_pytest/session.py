@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_llmserve._pytest.guarding import Guard, has_statements, open_guard
 from pytest_llmserve._pytest.items import DeploymentFile, ServerNode, VerdictItem
 from pytest_llmserve.reporting.kinds import KINDS, write_report
 from pytest_llmserve.servers.policies import Policies
@@ -18,7 +19,7 @@ from pytest_llmserve.verdict import Outcome
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_llmserve.reporting.changes import Change
+    from pytest_llmserve._pytest.upkeep import PolicyFile
     from pytest_llmserve.reporting.findings import Checked
 
 SUFFIXES = frozenset((".yaml", ".yml", ".sh", ".bash"))
@@ -26,6 +27,7 @@ SUFFIXES = frozenset((".yaml", ".yml", ".sh", ".bash"))
 _MENTIONS_A_SERVER = re.compile(
     rb"vllm|sglang|trtllm|text-generation-(?:launcher|inference)|llama-server|ollama", re.IGNORECASE
 )
+POLICY_NAMES = ("llmserve.toml", "pyproject.toml")
 WORKER_KEY = "llmserve_collected"
 
 
@@ -37,7 +39,7 @@ def register(config: pytest.Config) -> None:
     """
     reports = [_report_option(text) for text in config.option.llmserve_report]
     policies = Policies(config.rootpath, allow_network=config.option.llmserve_hub)
-    session = CheckingSession(config, policies, reports)
+    session = CheckingSession(config, policies, reports, open_guard(config))
     try:
         session.prepare_arguments()
     except ValueError as error:  # PolicyError
@@ -59,17 +61,20 @@ class CheckingSession:
     """The plugin object that exists only with ``--llmserve``."""
 
     def __init__(
-        self, config: pytest.Config, policies: Policies, reports: list[tuple[str, Path]]
+        self,
+        config: pytest.Config,
+        policies: Policies,
+        reports: list[tuple[str, Path]],
+        guard: Guard,
     ) -> None:
         self.config = config
         self.policies = policies
+        self.guard = guard
         self.reports = reports
         self.collected = 0
         self.facts: list[dict[str, Any]] = []
-        self.changes: list[Change] = []
-        """What the files change against ``compared_with``; reports show it."""
-        self.compared_with = ""
         self._unwritten: list[str] = []
+        self._written: list[str] = []
         self.is_worker = hasattr(config, "workerinput")
 
     def prepare_arguments(self) -> None:
@@ -84,7 +89,10 @@ class CheckingSession:
                     f"{policy.origin}: files = {missing[0]!r}: no such file below {policy.base_dir}"
                 )
         if not is_named:
-            declared = self.policies.for_folder(config.rootpath).declared_files()
+            policy = self.policies.for_folder(config.rootpath)
+            declared = policy.declared_files()
+            if policy.origin and has_statements(policy):
+                declared.append(policy.base_dir / Path(policy.origin).name)
             covered = [Path(config.invocation_params.dir, a.split("::")[0]) for a in config.args]
             config.args += [
                 str(path)
@@ -92,14 +100,29 @@ class CheckingSession:
                 if not any(path == c or c in path.parents for c in covered)
             ]
 
-    def pytest_collect_file(
-        self, file_path: Path, parent: pytest.Collector
-    ) -> DeploymentFile | None:
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.File | None:
         """Take a file that is named, declared, or in a named folder and mentions a server."""
+        if file_path.name in POLICY_NAMES:
+            return self._policy_file(file_path, parent)
         if file_path.suffix == ".py" or not self._is_wanted(file_path, parent):
             return None
-        node = DeploymentFile.from_parent(parent, path=file_path)
-        node.policies = self.policies
+        node: DeploymentFile = DeploymentFile.from_parent(parent, path=file_path)
+        node.policies, node.guard = self.policies, self.guard
+        return node
+
+    def _policy_file(self, path: Path, parent: pytest.Collector) -> PolicyFile | None:
+        """A policy that says something over its servers together."""
+        try:
+            policy = self.policies.for_folder(path.parent)
+        except ValueError:
+            return None  # each file below tells it
+        is_this = policy.base_dir == path.parent and Path(policy.origin).name == path.name
+        if not is_this or not has_statements(policy):
+            return None
+        from pytest_llmserve._pytest.upkeep import PolicyFile
+
+        node: PolicyFile = PolicyFile.from_parent(parent, path=path)
+        node.policies, node.guard, node.policy = self.policies, self.guard, policy
         return node
 
     def _is_wanted(self, path: Path, parent: pytest.Collector) -> bool:
@@ -154,6 +177,7 @@ class CheckingSession:
             return
         if not self.collected and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+        self._finish_guard()
         for kind, path in self.reports:
             try:
                 write_report(kind, self.config.invocation_params.dir / path, self.checked())
@@ -162,15 +186,23 @@ class CheckingSession:
                 if session.exitstatus == pytest.ExitCode.OK:
                     session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
+    def _finish_guard(self) -> None:
+        """Name the servers whose file is gone since the base; write the baseline if asked."""
+        if self.guard.base is not None and self.facts:
+            self.facts[0]["deleted"] = self.guard.deleted_servers()
+        if self.guard.updates_baseline:
+            self._written = write_baselines(self.facts)
+
     def checked(self) -> Checked:
         """All that was found, as reports take it."""
+        from pytest_llmserve.reporting.changes import changes_of, compared_with
         from pytest_llmserve.reporting.files import repository_prefix
         from pytest_llmserve.reporting.findings import Checked
 
         return Checked(
             facts=self.facts,
-            changes=tuple(self.changes),
-            compared_with=self.compared_with,
+            changes=tuple(changes_of(self.facts)),
+            compared_with=compared_with(self.facts),
             prefix=repository_prefix(self.config.rootpath),
             not_run=max(0, self.collected - len(self.facts)),
         )
@@ -179,18 +211,15 @@ class CheckingSession:
         """How much was checked, and a line per server."""
         if self.is_worker or self.config.option.collectonly:
             return
+        from pytest_llmserve.reporting.changes import comparison_lines
         from pytest_llmserve.reporting.summary import summary_lines
 
         lines = summary_lines(self.facts, is_verbose=self.config.get_verbosity() > 0)
         terminalreporter.section("llmserve")
         for line in lines:
             terminalreporter.line(line)
-        if self.changes:
-            from pytest_llmserve.reporting.changes import changes_lines
-
-            against = f" against {self.compared_with}" if self.compared_with else ""
-            for line in [f"changes{against}:", *changes_lines(self.changes)]:
-                terminalreporter.line(line)
+        for line in [*comparison_lines(self.facts), *self._written]:
+            terminalreporter.line(line)
         for line in self._unwritten or [f"report: {path}" for _, path in self.reports]:
             terminalreporter.line(line)
         self._annotate(terminalreporter)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +47,8 @@ def read_baseline(path: Path) -> tuple[Finding, ...]:
     """
     if not path.is_file():
         return ()
+    import tomllib  # only where there is a baseline
+
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from pytest_llmserve.invariants.memory import overhead_bytes
 from pytest_llmserve.policy import Workload
 from pytest_llmserve.runtimes.deployment import Setting
 from pytest_llmserve.servers.facts import tightest
+from pytest_llmserve.subject import Base
 
 if TYPE_CHECKING:
     from pytest_llmserve.servers.server import Server
@@ -117,3 +118,46 @@ def _text(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return str(value)
+
+
+def change_words(base: Server, head: Server) -> tuple[str, ...]:
+    """What was changed, a line each: GPUs, then settings with the place of their new value."""
+    old, new = figures_of(base), figures_of(head)
+    words = []
+    if old and new and old.gpus != new.gpus:
+        words.append(f"GPUs {old.gpus} -> {new.gpus}")
+    words += [f"{c.name} {c.old} -> {c.new} ({c.source})" for c in setting_changes(base, head)]
+    return tuple(words)
+
+
+def attach_base(head: Server, base: Server, ref: str) -> None:
+    """Let the invariants about changes see the base."""
+    old, new = figures_of(base), figures_of(head)
+    if old is None or new is None:
+        return
+    found = Base(
+        ref=ref,
+        limits=head.policy.guard.change,
+        needed_bytes=old.needed_bytes,
+        head_needed_bytes=new.needed_bytes,
+        requests_at_once=old.requests_at_once,
+        head_requests_at_once=new.requests_at_once,
+        words=change_words(base, head),
+    )
+    for subject in head.subjects:
+        subject.base = found
+
+
+def change_facts(head: Server, base: Server | None, ref: str) -> dict[str, Any]:
+    """Before and after as plain data; ``status`` is ``new``, ``same`` or ``changed``."""
+    new = figures_of(head)
+    old = figures_of(base) if base is not None else None
+    words = change_words(base, head) if base is not None else ()
+    status = "new" if base is None else "same" if old == new and not words else "changed"
+    return {
+        "ref": ref,
+        "status": status,
+        "base": asdict(old) if old else None,
+        "head": asdict(new) if new else None,
+        "words": list(words),
+    }

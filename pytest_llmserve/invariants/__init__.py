@@ -25,7 +25,7 @@ _SINGLE = (
 def server_invariants() -> tuple[Invariant, ...]:
     """Every invariant about a server, by id. LLM001 is about a file and lives in collection."""
     found: list[Invariant] = []
-    for module in ("roots", "refusals", "declared"):
+    for module in ("roots", "refusals", "declared", "change"):
         found += import_module(f"{__name__}.{module}").INVARIANTS
     found += [import_module(f"{__name__}.{module}").INVARIANT for module in _SINGLE]
     return tuple(sorted(found, key=lambda invariant: invariant.id))

@@ -32,6 +32,14 @@ NAMES: Final[dict[str, str]] = {
     "LLM309": "concurrency-kv-bound",
     "LLM310": "cost-within-budget",
     "LLM311": "rate-sustained",
+    "LLM401": "ignores-needed",
+    "LLM402": "baseline-current",
+    "LLM501": "shared-gpu-fits",
+    "LLM502": "gpus-within-quota",
+    "LLM503": "pair-agrees",
+    "LLM504": "environments-agree",
+    "LLM601": "vram-increase-allowed",
+    "LLM602": "concurrency-drop-allowed",
 }
 IDS: Final[dict[str, str]] = {name: id_ for id_, name in NAMES.items()}
 

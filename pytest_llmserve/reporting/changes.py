@@ -51,6 +51,7 @@ def compared_with(facts: Iterable[dict[str, Any]]) -> str:
 
 def changes_of(facts: Iterable[dict[str, Any]]) -> list[Change]:
     """A row for each figure that differs from the base; none for a server that is the same."""
+    facts = list(facts)
     rows: list[Change] = []
     for server, of_server in grouped_servers(facts):
         change = server.get("change")
@@ -71,7 +72,17 @@ def changes_of(facts: Iterable[dict[str, Any]]) -> list[Change]:
                     outcome=", ".join(broken) or "ok",
                 )
             )
-    return rows
+    return rows + [
+        Change(server=name, file=file, gpu="", what="server", old="there", new="gone")
+        for file, name in sorted(_gone(facts))
+    ]
+
+
+def _gone(facts: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Servers of the base that no file starts any more, by file and name."""
+    for fact in facts:
+        yield from ((fact["file"], name) for name in fact.get("gone", ()))
+        yield from ((file, name) for file, name in fact.get("deleted", ()))
 
 
 def _figures(change: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
