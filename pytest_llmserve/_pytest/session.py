@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_llmserve._pytest.guarding import Guard, has_statements, open_guard
+from pytest_llmserve._pytest.guarding import Guard, has_statements, open_guard, write_baselines
 from pytest_llmserve._pytest.items import DeploymentFile, ServerNode, VerdictItem
 from pytest_llmserve.reporting.kinds import KINDS, write_report
 from pytest_llmserve.servers.policies import Policies
@@ -29,6 +29,7 @@ _MENTIONS_A_SERVER = re.compile(
 )
 POLICY_NAMES = ("llmserve.toml", "pyproject.toml")
 WORKER_KEY = "llmserve_collected"
+PLOTS = "plots"
 
 
 def register(config: pytest.Config) -> None:
@@ -38,6 +39,11 @@ def register(config: pytest.Config) -> None:
         pytest.UsageError: an option or a policy is wrong.
     """
     reports = [_report_option(text) for text in config.option.llmserve_report]
+    if folders := [path for kind, path in reports if kind == PLOTS]:
+        from pytest_llmserve._pytest.pictures import register as register_pictures
+
+        register_pictures(config, folders)
+        reports = [(kind, path) for kind, path in reports if kind != PLOTS]
     policies = Policies(config.rootpath, allow_network=config.option.llmserve_hub)
     session = CheckingSession(config, policies, reports, open_guard(config))
     try:
@@ -51,8 +57,8 @@ def register(config: pytest.Config) -> None:
 
 def _report_option(text: str) -> tuple[str, Path]:
     kind, separator, path = text.partition("=")
-    if kind not in KINDS or not separator or not path:
-        valid = ", ".join(f"{k}=PATH" for k in KINDS)
+    if kind not in (*KINDS, PLOTS) or not separator or not path:
+        valid = ", ".join(f"{k}=PATH" for k in (*KINDS, PLOTS))
         raise pytest.UsageError(f"--llmserve-report {text}: expected one of: {valid}")
     return kind, Path(path)
 
