@@ -33,7 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="KIND=PATH",
-        help="write a report; kinds: json",
+        help="write a report; kinds: json, markdown, comment (the body of a pull-request comment), "
+        "gitlab (code quality), sarif",
     )
     group.addoption(
         "--llmserve-compare",
@@ -46,10 +47,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="accept what fails now: write it into the policy's baseline (never in CI)",
     )
     group.addoption(
+        "--llmserve-explain",
+        metavar="ID",
+        help="print what an invariant means, its formula and how to fix it, and exit; an id, a "
+        "name, or 'all'",
+    )
+    group.addoption(
         "--llmserve-hub",
         action="store_true",
         help="allow looking up unknown models on the Hugging Face hub (extra 'hub')",
     )
+
+
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Explain and be done, as ``--fixtures`` lists and is."""
+    if config.option.llmserve_explain is None:
+        return None
+    from pytest_llmserve._pytest.explaining import print_explanation
+
+    return print_explanation(config.option.llmserve_explain)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -159,7 +159,8 @@ class CheckingSession:
         """Hang the figures on the report: that is how they travel from xdist's workers."""
         report = yield
         if call.when == "call" and isinstance(item, VerdictItem):
-            facts = {**item.llmserve_facts(), "item": report.outcome}
+            node = item.nodeid.partition("::")[2]
+            facts = {**item.llmserve_facts(), "node": node, "item": report.outcome}
             if report.failed and facts["verdict"]["outcome"] == Outcome.PASSED:
                 facts["said"] = report.longreprtext  # an expected failure that is fixed
             # execnet carries no integer above 2^31: between processes the figures are JSON.

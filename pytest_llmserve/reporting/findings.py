@@ -69,7 +69,7 @@ def findings(checked: Checked) -> list[Finding]:
         if level is None:
             continue
         verdict, server = fact["verdict"], (fact.get("server") or {}).get("name", "")
-        key = (verdict["id"], join(checked.prefix, fact["file"]), server)
+        key = (verdict["id"], join(checked.prefix, fact["file"]), fact.get("node", server))
         counts[key] = counts.get(key, 0) + 1
         found.append(_finding(fact, checked.prefix, level, (*key, str(counts[key]))))
     return sorted(found, key=lambda f: (f.level, _BADNESS.get(f.certainty, 3)))

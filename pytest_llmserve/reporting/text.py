@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.verdict import Fix, Verdict
 
 WIDTH = 100
+MOST_LINES = 25
 _DTYPE_WORDS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
@@ -40,6 +41,8 @@ def explain(verdict: Verdict, deployment: Deployment | None = None) -> str:
     if verdict.fixes:
         one = "this passes:" if len(verdict.fixes) == 1 else "any one of these passes:"
         lines += ["", f"  {one}", *("    " + _fix_line(fix) for fix in verdict.fixes)]
+    if verdict.outcome is not Outcome.PASSED and len(lines) < MOST_LINES:
+        lines.append(f"  why: pytest --llmserve-explain {verdict.id}")
     return "\n".join(lines)
 
 

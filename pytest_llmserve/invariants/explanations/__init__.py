@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,9 @@ from pytest_llmserve.invariants.names import NAMES
 
 FOLDER: Final = Path(__file__).parent
 ACCEPTING: Final = "accepting.md"
-"""Ends every text: what is the same for all of them, with ``{id}`` and ``{name}`` filled in."""
+"""Ends the texts of what is judged server by server, with ``{id}`` and ``{name}`` filled in."""
+_OF_FILES: Final = ("LLM001", "LLM4", "LLM5")
+"""About files and the policy: their own texts say how they are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,9 @@ def explanation(id_: str) -> Explanation:
     """
     name = NAMES[id_]
     own = (FOLDER / f"{id_}.md").read_text(encoding="utf-8")
-    shared = (FOLDER / ACCEPTING).read_text(encoding="utf-8")
+    shared = ""
+    if not id_.startswith(_OF_FILES):
+        shared = (FOLDER / ACCEPTING).read_text(encoding="utf-8")
     title, _, rest = own.partition("\n\n")
     if title != f"# {id_} {name}":
         raise ValueError(f"{id_}.md: expected the title '# {id_} {name}', got {title!r}")
@@ -55,7 +58,3 @@ def write_pages(folder: Path) -> None:
         (folder / f"{id_}-{name}.md").write_text(text.markdown, encoding="utf-8")
         index.append(f"- [{id_} {name}]({id_}-{name}.md): {text.statement}")
     (folder / "README.md").write_text("\n".join(index) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write_pages(Path(sys.argv[1]))
