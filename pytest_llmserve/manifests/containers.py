@@ -66,8 +66,8 @@ def _image_command(container: Container, reading: ContainerReading, depth: int) 
     problems: list[Problem] = []
     if start.is_guess:
         message = (
-            f"image {image or '(none)'} is not known: taken as vLLM because of its arguments; a"
-            " command (vllm serve ...) would settle it"
+            f"image {image or '(none)'} is not known: taken as {start.runtime} because of its"
+            f" arguments; a command ({start.entrypoint} ...) would settle it"
         )
         problems.append(Problem(ProblemKind.WARNING, message, container.location, key="image"))
     if given is not None and given.kind == "server":

@@ -58,39 +58,6 @@ _RENDER: Final[dict[str, str]] = {
     "HelmRelease": "give the output of `helm template`",
     "Template": "give the output of `oc process`",
 }
-# Keys of the top mapping -> the form. The first whose keys are all there counts.
-_BY_KEYS: Final[tuple[tuple[frozenset[str], str], ...]] = tuple(
-    (frozenset(keys.split()), form)
-    for keys, form in (
-        ("servingEngineSpec", "vLLM production-stack Helm values"),
-        ("modelArtifacts", "llm-d modelservice Helm values"),
-        ("model_name docker_server", "Truss config"),
-        ("model_name trt_llm", "Truss config"),
-        ("model_metadata", "Truss config"),
-        ("docker_server", "Truss config"),
-        ("applications", "Ray Serve config"),
-        ("resources run", "SkyPilot task"),
-        ("models healthCheckTimeout", "llama-swap config"),
-        ("variants model", "vLLM recipe"),
-        ("server_config", "BentoVLLM config"),
-        ("args model_id", "BentoVLLM config"),
-        ("backend resources model", "srt-slurm recipe"),
-        ("kv_cache_config", "TensorRT-LLM options file"),
-        ("llm_api_args", "TensorRT-LLM options file"),
-        ("mem-fraction-static", "SGLang config file"),
-        ("model-path", "SGLang config file"),
-        ("tp-size", "SGLang config file"),
-        ("commands type", "dstack configuration"),
-        ("dependencies apiVersion name version", "Helm chart"),
-        ("recipe_id", "OCI AI Blueprint"),
-        ("hosts tasks", "Ansible playbook"),
-        ("jobs on", "GitHub Actions workflow"),
-        ("benchmarks", "benchmark configuration"),
-        ("slurm benchmark", "benchmark configuration"),
-        ("ollama", "Ollama Helm values"),
-        ("image resources", "Helm values"),
-    )
-)
 _RENDERED: Final = "render it (`helm template ...`) and give the output"
 _CONTROL: Final = re.compile(
     r"\{\{-?\s*(?:if|range|with|define|include|end|template|else|/\*)\b|\{%"
@@ -135,24 +102,13 @@ def _walk(root: Node) -> list[tuple[str, Node]]:
     return found
 
 
-def mapping_form(root: Mapping, name: str) -> str:
-    """A sentence that names the form of a mapping without ``kind``, or its first keys."""
-    keys = frozenset(root.entries)
-    for needed, form in _BY_KEYS:
-        if needed <= keys:
-            advice = f"; {_RENDERED}" if "values" in form else ""
-            return f"form not read yet: {form}{advice}"
-    if root.get("args", "model_id") is not None or root.get("args", "cli_args") is not None:
-        return "form not read yet: BentoVLLM config"
-    if name.lower().startswith("kustomization"):
-        return kind_form("Kustomization")
-    if "values" in name.lower():
-        return f"form not read yet: Helm values; {_RENDERED}"
+def mapping_form(root: Mapping) -> str:
+    """A sentence that names the first keys of a mapping that no reader knows."""
     shown = ", ".join(list(root.entries)[:MAX_SHOWN])
     more = ", ..." if len(root.entries) > MAX_SHOWN else ""
     return (
-        f"not a form that is known: a mapping with the keys {shown}{more}; expected Kubernetes,"
-        " compose, a vLLM --config file, or a shell script"
+        f"not a form that is known: a mapping with the keys {shown}{more}; see docs/forms.md for"
+        " those that are, or describe it in the policy ([[tool.llmserve.form]])"
     )
 
 
@@ -168,15 +124,9 @@ def template_sentence(text: str) -> str | None:
     return None
 
 
-def named_form(name: str, text: str) -> str | None:
-    """A form told by the file's name: Dockerfile, systemd unit, Modelfile, ``.env``..."""
+def named_form(name: str) -> str | None:
+    """What to say of a file that can hold no server, by its name."""
     lower = name.lower()
-    if lower.startswith(("dockerfile", "containerfile")) or lower.endswith(".dockerfile"):
-        return "form not read yet: Dockerfile; name the file that runs its image"
-    if lower.endswith((".service", ".container")) and re.search(r"(?m)^\[\w+\]", text):
-        return "form not read yet: systemd unit; name the script that it starts"
-    if lower.startswith("modelfile"):
-        return "form not read yet: Ollama Modelfile"
     if lower.startswith(".env") or lower.endswith((".env", ".env.example")):
         return "a file of variables starts no server by itself; name the compose file beside it"
     if lower.endswith((".py", ".ipynb", ".go", ".js", ".ts", ".tf", ".tfvars", ".hcl", ".toml")):

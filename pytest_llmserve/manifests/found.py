@@ -23,8 +23,10 @@ from pytest_llmserve.verdict import Location, Problem, ProblemKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_llmserve.manifests.launch import ConfigEntry
+    from pytest_llmserve.manifests.launch import ConfigEntry, ModelSource
 
+# Entrypoints around vLLM that take flags of their own (wrappers.py).
+WRAPPED: Final = frozenset({"dynamo.vllm", "kserve huggingfaceserver"})
 _GLUED: Final = re.compile(r"--?[A-Za-z][\w.-]*[ \t]+\S")
 
 
@@ -60,6 +62,7 @@ class Found:
     config_entries: tuple[ConfigEntry, ...] = ()
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    wrapper: tuple[Field, ...] = ()
     is_finished: bool = False
 
 
@@ -72,6 +75,11 @@ def finished(found: Found, container: Container) -> Found:
     for item in found.fields:
         fields.extend(_unglued(item, problems))
     entries: tuple[ConfigEntry, ...] = ()
+    wrapper: tuple[Field, ...] = ()
+    if found.entrypoint in WRAPPED:
+        from pytest_llmserve.manifests.wrappers import parted
+
+        fields, wrapper = parted(fields, found.entrypoint)
     if found.runtime == "vllm":
         entries, config_problems = _config(fields, container)
         problems.extend(config_problems)
@@ -83,7 +91,14 @@ def finished(found: Found, container: Container) -> Found:
         )
         place = found.image.location
         problems.append(Problem(ProblemKind.UNRESOLVED, message, place, key="image", value=names))
-    return replace(found, fields=tuple(fields), config_entries=entries, problems=tuple(problems))
+    return replace(
+        found,
+        fields=tuple(fields),
+        config_entries=entries,
+        problems=tuple(problems),
+        wrapper=wrapper,
+        is_finished=True,
+    )
 
 
 def _unglued(item: Field, problems: list[Problem]) -> list[Field]:
@@ -150,6 +165,9 @@ def launch_of(
     problems: Sequence[Problem] = (),
     notes: Sequence[str] = (),
     places: Mapping[str, Location] | None = None,
+    model_sources: Sequence[ModelSource] = (),
+    is_typed: bool = False,
+    config_entries: Sequence[ConfigEntry] = (),
 ) -> Launch:
     """The finished record; the environment narrows the GPUs, secrets are masked."""
     claim = found.gpu if found.gpu is not None else gpu
@@ -162,7 +180,8 @@ def launch_of(
         runtime=found.runtime,
         entrypoint=found.entrypoint,
         argv=argument_words(found.fields),
-        config_entries=found.config_entries,
+        wrapper_argv=argument_words(found.wrapper),
+        config_entries=tuple(config_entries) or found.config_entries,
         image=None if found.image is None else word(found.image),
         env=environment_words(found.environment, places or {}, found.location),
         gpu=claim,
@@ -170,4 +189,6 @@ def launch_of(
         is_deployed=is_deployed,
         problems=(*problems, *found.problems),
         notes=(*found.notes, *notes),
+        model_sources=tuple(model_sources),
+        is_typed=is_typed,
     )

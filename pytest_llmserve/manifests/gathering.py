@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_llmserve.manifests.files import read_text
 from pytest_llmserve.manifests.names import Names
+from pytest_llmserve.manifests.options import NO_OPTIONS, ReadOptions
 from pytest_llmserve.manifests.text import SourceText
 from pytest_llmserve.verdict import Location, Problem
 
@@ -28,6 +29,7 @@ class Gathering:
     problems: list[Problem] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    options: ReadOptions = NO_OPTIONS
 
     def problem(self, kind: ProblemKind, message: str, where: Location | int = 1) -> None:
         """Add a problem at a location or a line."""
@@ -44,6 +46,10 @@ class Gathering:
         found = self._beside(name)
         return None if found is None else SourceText.of_lines(found[0], found[1])
 
+    def shown_beside(self, name: str) -> str:
+        """How messages name a file of the same folder."""
+        return str(Path(self.file).parent / name)
+
     def _beside(self, name: str) -> tuple[str, str] | None:
         plain = name.removeprefix("file://")
         candidates = [plain] if not plain.startswith(("/", "~")) else []
@@ -56,7 +62,7 @@ class Gathering:
                 is_there = path.is_file()
             except OSError:
                 is_there = False
-            shown = str(Path(self.file).parent / candidate)
+            shown = self.shown_beside(candidate)
             text = read_text(path, shown) if is_there else None
             if isinstance(text, str):
                 return text, shown

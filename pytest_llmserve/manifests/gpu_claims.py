@@ -20,21 +20,20 @@ _RESOURCE: Final = re.compile(
     r"nvidia\.com/(?:gpu(?:\.shared)?|mig-[\w.-]+)|amd\.com/gpu|google\.com/tpu|habana\.ai/\w+"
     r"|aws\.amazon\.com/neuron\w*|gpu\.intel\.com/\w+|huawei\.com/Ascend\w+|[\w.-]+/gpu(?:\.\w+)?"
 )
-# Labels that name a kind of GPU; sizes and counts (nvidia.com/gpu.memory) are not among them.
+# Labels that name a kind of GPU, and the two that state its memory, which tells kinds apart.
 _LABELS: Final = re.compile(
     r"cloud\.google\.com/gke-(?:accelerator|tpu-accelerator)|nvidia\.com/gpu\.product"
     r"|(?:beta|node)\.kubernetes\.io/instance-type|karpenter\.k8s\.aws/instance-gpu-name"
     r"|karpenter\.azure\.com/sku-gpu-name|gpu\.nvidia\.com/(?:class|model)"
     r"|amd\.com/gpu\.(?:product-name|device-id)|.*volcengine\.com/gpu-name"
+    r"|karpenter\.k8s\.aws/instance-gpu-memory|nvidia\.com/gpu\.memory"
 )
 _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 NVIDIA: Final = "nvidia.com/gpu"
 AMD: Final = "amd.com/gpu"
 
 
-def resource_claim(
-    resources: Mapping | None, problems: list[Problem], *, default: Location
-) -> GpuClaim:
+def resource_claim(resources: Mapping | None, problems: list[Problem]) -> GpuClaim:
     """GPUs in a container's ``resources``; what Kubernetes refuses goes into ``problems``."""
     if resources is None:
         return GpuClaim()
@@ -43,12 +42,6 @@ def resource_claim(
     _check_pair(limits, requests, problems)
     given = {**requests, **limits}
     if not given:
-        if resources.items("claims"):
-            message = (
-                "GPUs come through resourceClaims, which are not read yet: declare the GPU and its"
-                " count in the policy"
-            )
-            problems.append(Problem(ProblemKind.UNKNOWN, message, default, key="resources.claims"))
         return GpuClaim()
     if len(given) > 1:
         message = f"several GPU resources in one container: {', '.join(given)}"
@@ -129,6 +122,11 @@ def node_labels(pod: Mapping) -> tuple[GpuLabel, ...]:
     if required is not None:
         labels.extend(_affinity(list(required.mappings("nodeSelectorTerms"))))
     return tuple(labels)
+
+
+def is_gpu_label(key: str) -> bool:
+    """Whether a node label of this name states a kind of GPU."""
+    return _LABELS.fullmatch(key) is not None
 
 
 def _affinity(terms: Sequence[Mapping]) -> list[GpuLabel]:

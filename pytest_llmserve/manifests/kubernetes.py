@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_llmserve.manifests.containers import read_container
-from pytest_llmserve.manifests.found import Container, Found, launch_of
-from pytest_llmserve.manifests.gpu_claims import node_labels, resource_claim, whole_number
-from pytest_llmserve.manifests.kubernetes_parts import (
-    Objects,
-    container_words,
-    environment,
-    image_field,
-    mounted_files,
-)
-from pytest_llmserve.manifests.text import shown, unknown
+from pytest_llmserve.manifests.gpu_claims import node_labels, whole_number
+from pytest_llmserve.manifests.pods import PodServer, add_server, object_name, pod_servers
+from pytest_llmserve.manifests.text import unknown
 from pytest_llmserve.manifests.yaml_nodes import Mapping, Scalar
-from pytest_llmserve.verdict import Location, Problem, ProblemKind
+from pytest_llmserve.verdict import Problem, ProblemKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from pytest_llmserve.manifests.found import Found
+    from pytest_llmserve.manifests.kubernetes_parts import Objects
     from pytest_llmserve.manifests.launch import GpuClaim
 
 # Where the pod template stands in each kind.
@@ -58,17 +50,12 @@ def read_workload(root: Mapping, objects: Objects) -> None:
         return
     replicas = _replicas(root, kind, objects)
     suspended = root.text("spec", "suspend") == "true"
-    servers = list(_servers(pod, {}, objects, f"{kind}/{_name(root)}"))
+    servers = list(pod_servers(pod, objects, f"{kind}/{object_name(root)}"))
     for server in servers:
         gpu, copies = server.gpu, replicas
         if kind == "StatefulSet" and _nodes(server.found) not in (None, 1):
             gpu, copies = replace(gpu, pods_per_instance=_nodes(server.found) or 1), 1
         _add(root, kind, server, gpu, copies, objects, len(servers), suspended=suspended)
-
-
-def _name(root: Mapping) -> str:
-    name = root.text("metadata", "name") or root.text("metadata", "generateName")
-    return shown(name).rstrip("-") if name else (root.text("kind") or "object").lower()
 
 
 def _replicas(root: Mapping, kind: str, objects: Objects) -> int | None:
@@ -91,51 +78,49 @@ def _nodes(found: Found) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    container: str
-    found: Found
-    gpu: GpuClaim
-    problems: tuple[Problem, ...]
-    places: dict[str, Location]
-
-
 def _add(
     root: Mapping,
     kind: str,
-    server: _Server,
+    server: PodServer,
     gpu: GpuClaim,
     replicas: int | None,
     objects: Objects,
     count: int,
     *,
     suspended: bool = False,
+    form: str = "",
 ) -> None:
-    name = _name(root)
+    name = object_name(root)
     full = f"{name}/{server.container}" if count > 1 and server.container else name
-    objects.gathering.launches.append(
-        launch_of(
-            server.found,
-            name=objects.gathering.names.unique(full),
-            form=f"kubernetes {kind}",
-            gpu=gpu,
-            replicas=replicas,
-            is_deployed=replicas != 0 and not suspended,
-            problems=server.problems,
-            notes=objects.gathering.notes,
-            places=server.places,
-        )
+    add_server(
+        server,
+        objects,
+        name=full,
+        form=form or f"kubernetes {kind}",
+        gpu=gpu,
+        replicas=replicas,
+        is_deployed=not suspended,
     )
 
 
 def _read_lws(root: Mapping, objects: Objects) -> None:
     template = root.mapping("spec", "leaderWorkerTemplate")
-    worker = template.mapping("workerTemplate", "spec") if template is not None else None
-    leader = template.mapping("leaderTemplate", "spec") if template is not None else None
-    if template is None or (worker is None and leader is None):
+    if template is None or not (
+        _pod(template, "workerTemplate") or _pod(template, "leaderTemplate")
+    ):
         message = "LeaderWorkerSet has no spec.leaderWorkerTemplate.workerTemplate.spec"
         objects.gathering.problems.append(Problem(ProblemKind.UNREADABLE, message, root.location))
         return
+    read_group(root, template, objects)
+
+
+def _pod(template: Mapping, key: str) -> Mapping | None:
+    return template.mapping(key, "spec")
+
+
+def read_group(root: Mapping, template: Mapping, objects: Objects, *, form: str = "") -> None:
+    """Leader and worker pods that serve together; ``template`` is a leaderWorkerTemplate."""
+    worker, leader = _pod(template, "workerTemplate"), _pod(template, "leaderTemplate")
     size: int | None = 1
     node = template.get("size")
     if isinstance(node, Scalar):
@@ -146,9 +131,9 @@ def _read_lws(root: Mapping, objects: Objects) -> None:
         "LWS_LEADER_ADDRESS": unknown("$(LWS_LEADER_ADDRESS)"),
     }
     replicas = _replicas(root, _LWS, objects)
-    label = f"{_LWS}/{_name(root)}"
-    leaders = list(_servers(leader, injected, objects, label)) if leader is not None else []
-    workers = list(_servers(worker, injected, objects, label)) if worker is not None else []
+    label = f"{root.text('kind')}/{object_name(root)}"
+    leaders = list(pod_servers(leader, objects, label, injected)) if leader is not None else []
+    workers = list(pod_servers(worker, objects, label, injected)) if worker is not None else []
     if leaders:
         joined = [w for w in workers if any(t.text.split("=")[0] in _JOINS for t in w.found.fields)]
         workers = [w for w in workers if w not in joined]
@@ -161,83 +146,11 @@ def _read_lws(root: Mapping, objects: Objects) -> None:
         gpu = replace(server.gpu, pods_per_instance=size or 1)
         if size is None:
             gpu = replace(gpu, count_per_pod=None)
-        _add(root, _LWS, server, gpu, replicas, objects, len(servers))
+        _add(root, _LWS, server, gpu, replicas, objects, len(servers), form=form)
 
 
-def _with_worker_labels(server: _Server, worker: Mapping | None) -> _Server:
+def _with_worker_labels(server: PodServer, worker: Mapping | None) -> PodServer:
     """Labels of the worker's pods where the leader has none: both kinds of pod must match."""
     if server.gpu.labels or worker is None:
         return server
     return replace(server, gpu=replace(server.gpu, labels=node_labels(worker)))
-
-
-def _servers(
-    pod: Mapping, injected: dict[str, str], objects: Objects, label: str
-) -> Iterator[_Server]:
-    labels = node_labels(pod)
-    for container in pod.mappings("initContainers"):
-        objects.gathering.ignored.append(f"{label} init container {container.text('name') or '?'}")
-    containers = list(pod.mappings("containers"))
-    if not containers:
-        message = f"{label} has no containers"
-        objects.gathering.problems.append(Problem(ProblemKind.UNREADABLE, message, pod.location))
-    for container in containers:
-        yield from _container(container, pod, injected, objects, label, labels)
-
-
-def _container(
-    node: Mapping,
-    pod: Mapping,
-    injected: dict[str, str],
-    objects: Objects,
-    label: str,
-    labels: tuple[object, ...],
-) -> Iterator[_Server]:
-    name = node.text("name") or ""
-    problems: list[Problem] = []
-    variables, places = environment(node, injected, objects, problems)
-    claim = resource_claim(node.mapping("resources"), problems, default=node.location)
-    command = container_words(node, "command", variables, problems)
-    arguments = container_words(node, "args", variables, problems)
-    image = node.get("image")
-    reading = read_container(
-        Container(
-            image=image_field(image),
-            entrypoint=command,
-            arguments=arguments or [],
-            environment=variables,
-            location=node.location,
-            files=mounted_files(node, pod, objects),
-            beside=objects.gathering.beside,
-        )
-    )
-    problems.extend(reading.problems)
-    if not reading.found:
-        _not_a_server(reading.ignored, node, label, bool(image), problems, objects)
-    for index, found in enumerate(reading.found):
-        gpu = replace(claim, labels=node_labels(pod)) if labels else claim
-        suffix = f"{name}-{index + 1}" if index and name else name
-        yield _Server(suffix, found, gpu, tuple(problems), places)
-
-
-def _not_a_server(
-    reason: str | None,
-    node: Mapping,
-    label: str,
-    has_image: bool,
-    problems: list[Problem],
-    objects: Objects,
-) -> None:
-    name = node.text("name") or "?"
-    objects.gathering.ignored.append(f"{label} container {name}: {reason or 'no server'}")
-    objects.gathering.problems.extend(
-        p for p in problems if p.kind in (ProblemKind.UNRESOLVED, ProblemKind.UNREADABLE)
-    )
-    if not has_image:
-        message = (
-            f"container {name!r} has no image: a patch? Give the rendered manifest"
-            " (kustomize build, helm template)"
-        )
-        objects.gathering.problems.append(
-            Problem(ProblemKind.UNKNOWN, message, node.location, key="image")
-        )

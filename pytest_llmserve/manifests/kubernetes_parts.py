@@ -32,13 +32,28 @@ class Objects:
 
     gathering: Gathering
     config_maps: dict[str, Mapping] = field(default_factory=dict)
+    named: dict[tuple[str, str], Mapping] = field(default_factory=dict)
+    """Every object by kind and name: forms join what stands in one file."""
 
     def learn(self, root: Mapping) -> None:
-        """Remember a ConfigMap: pods of the same file may take environment and files from it."""
+        """Remember an object: pods take environment and files from ConfigMaps of the same file."""
         name = root.text("metadata", "name")
+        kind = root.text("kind")
+        if not name or not kind:
+            return
+        self.named.setdefault((kind, name), root)
         data = root.mapping("data")
-        if root.text("kind") == "ConfigMap" and name and data is not None:
+        if kind == "ConfigMap" and data is not None:
             self.config_maps[name] = data
+
+    def find(self, kinds: tuple[str, ...], name: str) -> Mapping | None:
+        """An object of this file, or of a file in the same folder that names it."""
+        for kind in kinds:
+            if (kind, name) in self.named:
+                return self.named[kind, name]
+        from pytest_llmserve.manifests.neighbours import object_beside
+
+        return object_beside(self.gathering, kinds, name)
 
 
 def image_field(node: Node | None) -> Field | None:

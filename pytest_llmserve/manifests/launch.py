@@ -57,6 +57,19 @@ class GpuLabel:
     location: Location
 
 
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """What fills a path of the container with a model: a download, a mount, a storage address."""
+
+    path: str
+    """Where the server sees it."""
+    source: str
+    """A hub id, or an address (``s3://...``, ``pvc://...``)."""
+    how: str
+    """``init container download``, ``weights``, ``storageUri``..."""
+    location: Location
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuClaim:
     """What the file says about GPUs; ``None`` where it does not say.
@@ -68,6 +81,8 @@ class GpuClaim:
     count_source: str = ""
     count_location: Location | None = None
     pods_per_instance: int = 1
+    is_whole_machine: bool = False
+    """All GPUs of the machine that a label names (an instance type) serve."""
     resource: str | None = None
     """``nvidia.com/gpu``, ``nvidia.com/mig-1g.10gb``, ``amd.com/gpu``…"""
     labels: tuple[GpuLabel, ...] = ()
@@ -93,6 +108,11 @@ class Launch:
     """How it is started: ``vllm serve`` or ``vllm.entrypoints.openai.api_server``."""
     argv: tuple[Word, ...] = ()
     """``--config FILE`` stays in it; what the file says is in ``config_entries``."""
+    wrapper_argv: tuple[Word, ...] = ()
+    """Flags that a program around the runtime takes for itself (``--dyn-...`` of Dynamo)."""
+    is_typed: bool = False
+    """``argv`` was made from typed fields (``engine_kwargs``): a ``--no-x`` that the version lacks
+    says no more than the default, and is no refusal."""
     config_entries: tuple[ConfigEntry, ...] = ()
     """Entries of the ``--config`` file: weaker than ``argv``, stronger than defaults."""
     image: Word | None = None
@@ -104,6 +124,8 @@ class Launch:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     """Hints for people (a comment that names a GPU); never used for a verdict."""
+    model_sources: tuple[ModelSource, ...] = ()
+    """What fills the paths that the server may load its model from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

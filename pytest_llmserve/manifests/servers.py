@@ -55,7 +55,9 @@ _MODULES: Final = (
     (re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server"), "vllm", ""),
     (re.compile(r"vllm\.entrypoints\.cli\.main"), "vllm", "serve"),
     (re.compile(r"sglang\.launch_server|sglang\.srt\.server"), "sglang", ""),
-    (re.compile(r"dynamo\.(?:vllm|sglang|trtllm)"), "dynamo", ""),
+    (re.compile(r"dynamo\.vllm"), "vllm", ""),
+    (re.compile(r"dynamo\.sglang"), "sglang", ""),
+    (re.compile(r"dynamo\.trtllm"), "tensorrt_llm", ""),
     (re.compile(r"llama_cpp\.server"), "llama-cpp-python", ""),
     (re.compile(r"lmdeploy"), "lmdeploy", "serve"),
     (re.compile(r"lightllm\.server\.api_server"), "lightllm", ""),
@@ -216,9 +218,11 @@ def image_start(image: str, arguments: Sequence[str]) -> ImageStart | None:
     for pattern, runtime, entrypoint in _IMAGES:
         if pattern.search(image):
             return ImageStart(runtime, entrypoint or vllm_entrypoint(image))
-    if _looks_like_vllm(arguments):
-        return ImageStart("vllm", vllm_entrypoint(image), is_guess=True)
-    return None
+    runtime = looks_like_engine(arguments)
+    if runtime is None:
+        return None
+    entrypoint = vllm_entrypoint(image) if runtime == "vllm" else _GUESSED[runtime]
+    return ImageStart(runtime, entrypoint, is_guess=True)
 
 
 def is_official(image: str) -> bool:
@@ -242,13 +246,32 @@ _VLLM_FLAGS: Final = frozenset(
 )
 
 
-def _looks_like_vllm(arguments: Sequence[str]) -> bool:
+_TGI_FLAGS: Final = frozenset(
+    {"num-shard", "max-total-tokens", "max-input-length", "max-input-tokens"}
+    | {"max-batch-prefill-tokens", "max-batch-total-tokens", "sharded", "cuda-memory-fraction"}
+)
+_SGLANG_FLAGS: Final = frozenset(
+    {"mem-fraction-static", "tp-size", "enable-dp-attention", "disable-radix-cache"}
+    | {"chunked-prefill-size", "dist-init-addr", "max-running-requests", "cuda-graph-max-bs"}
+)
+_GUESSED: Final = {"tgi": "text-generation-launcher", "sglang": "sglang.launch_server"}
+
+
+def looks_like_engine(arguments: Sequence[str]) -> str | None:
+    """The runtime whose own flags are among the arguments, where only one knows them."""
     flags = {
         text[2:].partition("=")[0].partition(" ")[0].replace("_", "-")
         for text in arguments
         if text.startswith("--")
     }
-    return not _VLLM_FLAGS.isdisjoint(flags)
+    for runtime, known in (
+        ("vllm", _VLLM_FLAGS),
+        ("sglang", _SGLANG_FLAGS),
+        ("tgi", _TGI_FLAGS),
+    ):
+        if not known.isdisjoint(flags):
+            return runtime
+    return None
 
 
 _ENGINE_WORDS: Final = re.compile(

@@ -63,7 +63,7 @@ def mapping_entries(root: Mapping, lines: _Lines | None = None) -> tuple[ConfigE
         if lines is not None:
             place = lines.at(place.line, place.column)
         names: dict[str, None] = {}
-        value = _value(node, key, names)
+        value = node_value(node, key, names)
         entries.append(ConfigEntry(key, value, place, tuple(names)))
     return tuple(entries)
 
@@ -82,11 +82,12 @@ class _Lines:
         return self.source.at(offset + (column or 1) - 1)
 
 
-def _value(node: Node, key: str, names: dict[str, None]) -> object:
+def node_value(node: Node, key: str, names: dict[str, None]) -> object:
+    """A node as plain data; unknown names are added to ``names``, secrets are masked."""
     if isinstance(node, Sequence):
-        return [_value(item, key, names) for item in node.items]
+        return [node_value(item, key, names) for item in node.items]
     if isinstance(node, Mapping):
-        return {name: _value(item, name, names) for name, item in node.entries.items()}
+        return {name: node_value(item, name, names) for name, item in node.entries.items()}
     if is_unknown(node.text):
         names.update(dict.fromkeys(unknown_names(node.text)))
         return shown(node.text)

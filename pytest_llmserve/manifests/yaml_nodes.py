@@ -140,20 +140,21 @@ class Document:
         return match[1] if match else None
 
 
-def documents(text: str, file: str, *, line: int = 1) -> list[Document]:
+def documents(text: str, file: str, *, line: int = 1, indent: int = 0) -> list[Document]:
     """The documents of a file; each is read on its own.
 
     Args:
         text: the whole stream.
         file: shown in locations.
         line: of the file, at which ``text`` begins.
+        indent: columns of the file left of ``text`` (YAML inside a block of another file).
     """
     found: list[Document] = []
-    lines = [""] * (line - 1) + text.split("\n")
+    lines = [""] * (line - 1) + [" " * indent + row for row in text.split("\n")]
     for start, chunk in _chunks(text):
         first = line + text.count("\n", 0, start)
         try:
-            root = _read(chunk, file, first, lines)
+            root = _read(chunk, file, first, lines, indent)
         except YamlError as error:
             found.append(Document(first, chunk, error=error))
         else:
@@ -173,11 +174,11 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
             yield start, chunk
 
 
-def _read(chunk: str, file: str, first_line: int, lines: list[str]) -> Node | None:
+def _read(chunk: str, file: str, first_line: int, lines: list[str], indent: int) -> Node | None:
     import yaml
 
     for _ in range(_MAX_RETRIES):
-        builder = _Builder(file, first_line, lines)
+        builder = _Builder(file, first_line, lines, indent)
         try:
             for event in yaml.parse(chunk, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
                 builder.feed(event)
@@ -219,10 +220,11 @@ def _column(mark: yaml.Mark | None) -> int | None:
 class _Builder:
     """Turns events into nodes; ``root`` is the document's root or None."""
 
-    def __init__(self, file: str, first_line: int, lines: list[str]) -> None:
+    def __init__(self, file: str, first_line: int, lines: list[str], indent: int) -> None:
         self.file = file
         self.first_line = first_line
         self.lines = lines
+        self.indent = indent
         self.root: Node | None = None
         self.stack: list[Sequence | Mapping] = []
         self.pending: list[Scalar | None] = []  # the key that waits for its value
@@ -242,7 +244,8 @@ class _Builder:
             self._alias(event)
 
     def _place(self, event: Any) -> tuple[int, int]:
-        return self.first_line + event.start_mark.line, event.start_mark.column + 1
+        mark = event.start_mark
+        return self.first_line + mark.line, mark.column + 1 + self.indent
 
     def _scalar(self, event: Any) -> None:
         line, column = self._place(event)

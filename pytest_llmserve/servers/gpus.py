@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.hardware.errors import AmbiguousGpu, UnknownGpu
+from pytest_llmserve.hardware.instances import instance_gpu
 from pytest_llmserve.hardware.names import resolve_gpu, resolve_mig
 from pytest_llmserve.runtimes.deployment import Setting
 from pytest_llmserve.verdict import Problem, ProblemKind
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_llmserve.hardware.spec import GpuSpec
-    from pytest_llmserve.manifests.launch import GpuLabel, Launch
+    from pytest_llmserve.manifests.launch import GpuClaim, GpuLabel, Launch
     from pytest_llmserve.policy import Facts, Policy
     from pytest_llmserve.verdict import Location
 
@@ -35,6 +36,8 @@ class GpuChoice:
 def gpu_count(launch: Launch, facts: Facts) -> Setting[int] | None:
     """GPUs of one instance: stated in the file, else declared; ``None`` where nobody says."""
     claim = launch.gpu
+    if claim.is_whole_machine and claim.count_per_pod is None:
+        claim = _whole_machines(claim)
     if claim.count is not None:
         source = claim.count_source
         if claim.pods_per_instance > 1:
@@ -43,6 +46,19 @@ def gpu_count(launch: Launch, facts: Facts) -> Setting[int] | None:
     if facts.gpu_count is not None:
         return Setting(facts.gpu_count, "policy gpu_count")
     return None
+
+
+def _whole_machines(claim: GpuClaim) -> GpuClaim:
+    """The claim with the GPUs of the instance type that it names, where the table knows it."""
+    counts = {
+        instance.count if (instance := instance_gpu(text)) is not None else None
+        for label in claim.labels
+        for text in label.alternatives
+    }
+    count = counts.pop() if len(counts) == 1 else None
+    if not isinstance(count, int):
+        return claim
+    return replace(claim, count_per_pod=count, count_location=claim.labels[0].location)
 
 
 def gpu_choices(

@@ -97,7 +97,7 @@ def test_command_decides_before_image_and_name(read):
         ("- image: ghcr.io/ggml-org/llama.cpp:server-cuda\n  args: [-m, x.gguf]\n", "llamacpp"),
         ("- image: ollama/ollama:0.12\n", "ollama"),
         ("- image: x\n  command: [trtllm-serve, serve, m]\n", "tensorrt_llm"),
-        ("- image: x\n  command: [python3, -m, dynamo.vllm, --model, m]\n", "dynamo"),
+        ("- image: x\n  command: [python3, -m, dynamo.trtllm, --model, m]\n", "tensorrt_llm"),
     ],
 )
 def test_other_runtimes_are_named(read, container, runtime):

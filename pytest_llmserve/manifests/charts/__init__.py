@@ -1,0 +1,1 @@
+"""Helm: values of charts that are known, values of any chart, templates."""

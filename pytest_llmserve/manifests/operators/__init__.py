@@ -1,0 +1,1 @@
+"""Custom resources: kinds of which an operator makes pods."""

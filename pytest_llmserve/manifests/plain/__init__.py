@@ -1,0 +1,1 @@
+"""Text files that are no YAML and no script: Dockerfiles, units, Modelfiles."""

@@ -1,0 +1,1 @@
+"""Files of serving platforms and launchers."""
