@@ -98,9 +98,15 @@ def _within_pool(subject: Subject, load: Workload) -> Verdict:
 
 
 def _load_words(load: Workload) -> str:
+    spread = ""
+    if load.request_deviation:
+        spread = (
+            f" on average, {load.longest_tokens:,} at most; room is kept for the mean and three "
+            f"standard errors"
+        )
     return (
         f"workload: {load.concurrency:,} at once, {load.prompt_tokens:,} prompt + "
-        f"{load.output_tokens:,} output tokens"
+        f"{load.output_tokens:,} output tokens{spread}"
     )
 
 

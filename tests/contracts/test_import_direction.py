@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "manifests": {"units", "verdict"},
     "runtimes": {"units", "verdict", "hardware", "models", "engine", "manifests"},
     "guard_rules": set(),
-    "policy": {"units", "verdict", "guard_rules"},
+    "policy": {"units", "verdict", "guard_rules", "manifests"},
     "subject": {"verdict", "policy", "runtimes", "engine"},
     "invariants": {"units", "verdict", "hardware", "engine", "runtimes", "subject", "policy"},
     "reporting": {"units", "verdict", "runtimes", "invariants", "__init__"},
@@ -26,7 +26,9 @@ MAY_IMPORT = {
         "units", "verdict", "guard_rules", "invariants", "manifests", "policy", "runtimes",
         "servers", "subject",
     },
-    "policy_file": {"guard_schema", "units", "verdict", "policy", "lengths", "invariants"},
+    "policy_file": {
+        "guard_schema", "units", "verdict", "policy", "lengths", "invariants", "manifests",
+    },
     "servers": {
         "units", "verdict", "hardware", "models", "manifests", "runtimes", "policy", "policy_file",
         "subject", "invariants",
@@ -39,8 +41,9 @@ MAY_IMPORT = {
     "sweeps": {
         "units", "hardware", "models", "engine", "runtimes", "subject", "invariants", "assertions",
     },
+    "plots": {"units", "engine", "invariants", "subject", "sweeps"},
     "_pytest": {
-        "verdict", "manifests", "policy", "policy_file", "invariants", "reporting", "servers",
+        "plots", "verdict", "manifests", "policy", "policy_file", "invariants", "reporting", "servers",
     },
     "plugin": {"verdict", "policy", "assertions", "servers", "_pytest"},
     "__init__": {"verdict", "hardware", "models", "servers", "assertions", "sweeps"},
