@@ -14,6 +14,7 @@ OUTCOMES = {
     "compose-consumer-gpu": {"coder": set(), "chat": {"weights-fit", "kv-cache-fits"}},
     "shell-launch": {"assistant": set()},
     "python-tests": {"reasoner": set()},
+    "pr-guard": {"chat": set(), "long-context": set()},
 }
 
 
