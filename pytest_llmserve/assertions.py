@@ -112,10 +112,11 @@ class LlmServe(PhysicsVerbs):
         from pytest_llmserve.manifests.reader import read_file
 
         path = Path(path)
-        reading = read_file(path.resolve(), display=str(path))
+        assembler = self._assembler_for(path.resolve().parent)
+        options = assembler.policy.reading
+        reading = read_file(path.resolve(), display=str(path), options=options)
         if reading.problems and not reading.launches:
             raise ValueError("\n".join(str(problem) for problem in reading.problems))
-        assembler = self._assembler_for(path.resolve().parent)
         return tuple(assembler.from_launch(launch, path.resolve()) for launch in reading.launches)
 
     def kv_cache_fits(

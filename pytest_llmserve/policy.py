@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_llmserve.guard_rules import GuardRules
+from pytest_llmserve.manifests.options import NO_OPTIONS, ReadOptions
 from pytest_llmserve.units import UnitError, parse_bytes
 from pytest_llmserve.verdict import Certainty, Outcome, Verdict
 
@@ -148,6 +149,8 @@ class Policy:
     extend_select: frozenset[str] = frozenset()
     facts: Facts = field(default_factory=Facts)
     servers: tuple[ServerRule, ...] = ()
+    reading: ReadOptions = NO_OPTIONS
+    """Tools that reading may run, and forms of the team's own."""
     guard: GuardRules = field(default_factory=GuardRules)
 
     def relative(self, file: Path) -> str:

@@ -22,6 +22,7 @@ from pytest_llmserve.guard_schema import TABLES as GUARD_TABLES
 from pytest_llmserve.guard_schema import GuardTables
 from pytest_llmserve.invariants.names import NAMES, canonical_name
 from pytest_llmserve.lengths import Lengths, fixed, from_histogram, from_percentiles, independent
+from pytest_llmserve.manifests.options import OwnForm, ReadOptions
 from pytest_llmserve.policy import (
     Budget,
     Facts,
@@ -187,6 +188,18 @@ class _Server(_Facts):
     name: str = "*"
 
 
+class _Form(_Strict):
+    file: str
+    argv: str
+    servers: str = ""
+    name: str = ""
+    model: str = ""
+    image: str = ""
+    env: str = ""
+    gpu: str = ""
+    gpu_count: str = ""
+
+
 class _Policy(_Facts, GuardTables):
     files: list[str] = []
     models: str | list[str] = []
@@ -196,6 +209,8 @@ class _Policy(_Facts, GuardTables):
     allow_cannot_tell: list[InvariantName] = []
     extend_select: list[InvariantName] = []
     server: list[_Server] = []
+    render: list[Literal["helm", "kustomize"]] = []
+    form: list[_Form] = []
 
 
 _TABLES: dict[str, type[BaseModel]] = {
@@ -204,6 +219,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "price": _Price,
     "cost": _Cost,
     "server": _Server,
+    "form": _Form,
 }
 
 
@@ -238,6 +254,11 @@ def parse_policy(table: dict[str, Any], *, origin: str, base_dir: Path, text: st
         extend_select=frozenset(raw.extend_select),
         facts=facts,
         servers=tuple(servers),
+        reading=ReadOptions(
+            render=frozenset(raw.render),
+            forms=tuple(OwnForm(**f.model_dump(), origin=origin) for f in raw.form),
+            base_dir=base_dir,
+        ),
         guard=raw.guard_rules(),
     )
 

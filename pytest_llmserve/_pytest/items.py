@@ -53,11 +53,11 @@ class DeploymentFile(pytest.File):
         """A ``readable`` item, and a collector for each server."""
         from pytest_llmserve.manifests.reader import read_file
 
-        reading = read_file(self.path, display=self.display)
         try:
             policy = self.policies.for_folder(self.path.parent)
         except ValueError as error:  # PolicyError, told in its own words
             raise self.CollectError(str(error)) from None
+        reading = read_file(self.path, display=self.display, options=policy.reading)
         yield ReadableItem.from_parent(self, name="readable", reading=reading, policy=policy)
         assembler = self.policies.assembler(policy)
         base = self.guard.base

@@ -22,10 +22,16 @@ if TYPE_CHECKING:
     from pytest_llmserve._pytest.upkeep import PolicyFile
     from pytest_llmserve.reporting.findings import Checked
 
-SUFFIXES = frozenset((".yaml", ".yml", ".sh", ".bash"))
+SUFFIXES = frozenset(
+    (".yaml", ".yml", ".sh", ".bash", ".sbatch", ".slurm", ".tpl", ".service", ".container")
+)
+NAMES = ("dockerfile", "containerfile", "modelfile", "procfile")
 """What is looked into below a named folder; a file that is itself named may be called anything."""
 _MENTIONS_A_SERVER = re.compile(
-    rb"vllm|sglang|trtllm|text-generation-(?:launcher|inference)|llama-server|ollama", re.IGNORECASE
+    rb"vllm|sglang|trtllm|text-generation-(?:launcher|inference)|llama-server|ollama"
+    rb"|kaito\.sh|LLMInferenceService|kserve\.io|llm_configs|servingEngineSpec|modelArtifacts"
+    rb"|NIMService|kustomize\.config\.k8s\.io",
+    re.IGNORECASE,
 )
 POLICY_NAMES = ("llmserve.toml", "pyproject.toml")
 WORKER_KEY = "llmserve_collected"
@@ -137,10 +143,10 @@ class CheckingSession:
         try:
             policy = self.policies.for_folder(path.parent)
         except ValueError:
-            return path.suffix in SUFFIXES  # collecting it tells what is wrong with the policy
+            return _has_known_name(path)  # collecting it tells what is wrong with the policy
         if policy.files:
             return policy.declares(path)
-        return path.suffix in SUFFIXES and _mentions_a_server(path)
+        return _has_known_name(path) and _mentions_a_server(path)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Count what is checked, so that checking nothing is noticed."""
@@ -258,6 +264,10 @@ class XdistCounter:
 def _folder_of(argument: str, invocation_dir: Path) -> Path:
     path = (invocation_dir / argument.split("::")[0]).resolve()
     return path if path.is_dir() else path.parent
+
+
+def _has_known_name(path: Path) -> bool:
+    return path.suffix in SUFFIXES or path.name.lower().startswith(NAMES)
 
 
 def _mentions_a_server(path: Path) -> bool:

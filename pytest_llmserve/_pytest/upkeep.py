@@ -140,7 +140,9 @@ class PolicyFile(pytest.File):
         assembler = self.policies.assembler(self.policy)
         fleet: dict[str, list[Server]] = {}
         for path in self.policy.declared_files():
-            reading = read_file(path, display=self.policy.relative(path))
+            reading = read_file(
+                path, display=self.policy.relative(path), options=self.policy.reading
+            )
             servers = [assembler.from_launch(launch, path) for launch in reading.launches]
             fleet[self.policy.relative(path)] = servers
         return fleet

@@ -73,7 +73,8 @@ class BaseTree:
         if not copy.is_file():
             return None
         assembler = self._policies.assembler(self._policies.for_folder(copy.parent))
-        reading = read_file(copy, display=f"{self.ref}:{base_path}")
+        options = assembler.policy.reading
+        reading = read_file(copy, display=f"{self.ref}:{base_path}", options=options)
         return {launch.name: assembler.from_launch(launch, copy) for launch in reading.launches}
 
 
