@@ -212,11 +212,12 @@ class CheckingSession:
         from pytest_llmserve.reporting.files import repository_prefix
         from pytest_llmserve.reporting.findings import Checked
 
+        prefix = repository_prefix(self.config.rootpath)
         return Checked(
             facts=self.facts,
-            changes=tuple(changes_of(self.facts)),
+            changes=tuple(changes_of(self.facts, prefix)),
             compared_with=compared_with(self.facts),
-            prefix=repository_prefix(self.config.rootpath),
+            prefix=prefix,
             not_run=max(0, self.collected - len(self.facts)),
         )
 

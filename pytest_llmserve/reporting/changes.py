@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_llmserve.reporting.findings import outcome_of
+from pytest_llmserve.reporting.findings import join, outcome_of
 from pytest_llmserve.reporting.markdown_text import cell, table
 from pytest_llmserve.reporting.summary import grouped_servers
 from pytest_llmserve.units import format_hundredths, hundredths_of_gib
@@ -49,8 +49,11 @@ def compared_with(facts: Iterable[dict[str, Any]]) -> str:
     return next((str(change["ref"]) for change in changes if change), "")
 
 
-def changes_of(facts: Iterable[dict[str, Any]]) -> list[Change]:
-    """A row for each figure that differs from the base; none for a server that is the same."""
+def changes_of(facts: Iterable[dict[str, Any]], prefix: str = "") -> list[Change]:
+    """A row for each figure that differs from the base; none for a server that is the same.
+
+    ``prefix`` is that of :class:`~pytest_llmserve.reporting.findings.Checked`.
+    """
     facts = list(facts)
     rows: list[Change] = []
     for server, of_server in grouped_servers(facts):
@@ -58,7 +61,7 @@ def changes_of(facts: Iterable[dict[str, Any]]) -> list[Change]:
         if not change or change["status"] == "same" or change["head"] is None:
             continue
         broken = sorted({f["verdict"]["id"] for f in of_server if outcome_of(f) == "failed"})
-        gpu, file = change["head"]["gpus"], of_server[0]["file"]
+        gpu, file = change["head"]["gpus"], join(prefix, of_server[0]["file"])
         for what, old, new, delta in _figures(change):
             rows.append(
                 Change(
@@ -98,7 +101,8 @@ def _figures(change: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
             budget = new["budget_bytes"] if key == "needed_bytes" else None
             yield _bytes_row(what, old.get(key), new[key], budget)
     for key, what in _COUNTS:
-        if old.get(key) != new[key]:
+        is_said = any(word.startswith(f"{key} ") for word in change["words"])
+        if old.get(key) != new[key] and not is_said:
             before, after = old.get(key), new[key]
             yield (what, _count(before), _count(after), _signed(before, after))
 

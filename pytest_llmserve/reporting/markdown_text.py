@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 MAX_CELL = 300
-_SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
+_SPECIAL = re.compile(r"([\\`*\[\]|~#]|(?<!\w)_|_(?!\w))")
 
 
 def cell(text: str) -> str:
@@ -17,10 +17,8 @@ def cell(text: str) -> str:
     flat = " ".join(text.split())
     if len(flat) > MAX_CELL:
         flat = flat[: MAX_CELL - 3] + "..."
-    flat = (
-        flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
-    )
-    return _SPECIAL.sub(r"\\\1", flat)
+    flat = _SPECIAL.sub(r"\\\1", flat)
+    return flat.replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;")
 
 
 def code(text: str) -> str:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pytest_llmserve.reporting.findings import Checked, Finding
 
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
-FINGERPRINT: Final = "llmserve/v1"
+FINGERPRINTS: Final = ("llmserve/v1", "primaryLocationLineHash")
+"""GitHub knows only the second name, and would hash the line's text without it."""
 
 
 def sarif(checked: Checked) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _results(found: Sequence[Finding], ids: list[str]) -> list[dict[str, Any]]:
                     }
                 }
             ],
-            "partialFingerprints": {FINGERPRINT: f.fingerprint},
+            "partialFingerprints": dict.fromkeys(FINGERPRINTS, f.fingerprint),
             "properties": {"certainty": f.certainty, "fixes": list(f.fixes)},
         }
         for f in found
