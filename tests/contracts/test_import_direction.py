@@ -41,6 +41,9 @@ MAY_IMPORT = {
     "sweeps": {
         "units", "hardware", "models", "engine", "runtimes", "subject", "invariants", "assertions",
     },
+    "strategies": {
+        "hardware", "models", "policy", "subject", "servers", "assertions",
+    },
     "plots": {"units", "engine", "invariants", "subject", "sweeps"},
     "_pytest": {
         "plots", "verdict", "manifests", "policy", "policy_file", "invariants", "reporting", "servers",
