@@ -32,7 +32,7 @@ class ReadOptions:
 
     render: frozenset[str] = frozenset()
     forms: tuple[OwnForm, ...] = ()
-    base_dir: Path = field(default_factory=Path)
+    base_dir: Path = field(default_factory=Path, compare=False)
     """Where the globs of ``forms`` start."""
 
     def form_of(self, path: Path) -> OwnForm | None:

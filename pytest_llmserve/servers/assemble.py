@@ -12,6 +12,7 @@ from pytest_llmserve.hardware.names import resolve_gpu
 from pytest_llmserve.runtimes.deployment import Setting
 from pytest_llmserve.runtimes.vllm.args import parse_args, stated_from_kwargs
 from pytest_llmserve.runtimes.vllm.deploy import VllmInputs
+from pytest_llmserve.runtimes.vllm.flags import flag_table
 from pytest_llmserve.runtimes.vllm.versions import NEWEST_KNOWN, version_from_image
 from pytest_llmserve.servers.gpus import gpu_choices, gpu_count
 from pytest_llmserve.servers.models import ModelShelf
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pytest_llmserve.hardware.spec import GpuSpec
-    from pytest_llmserve.manifests.launch import Launch
+    from pytest_llmserve.manifests.launch import Launch, Word
     from pytest_llmserve.models.spec import ModelSpec
     from pytest_llmserve.policy import Facts, Policy
 
@@ -112,10 +113,10 @@ class Assembler:
     def _inputs(self, launch: Launch, file: Path, facts: Facts) -> Iterator[VllmInputs]:
         version, is_assumed = _version(launch, facts)
         args = parse_args(
-            launch.argv,
+            _argv(launch, version.value),
             version.value,
             config_entries=launch.config_entries,
-            entrypoint=launch.entrypoint,
+            entrypoint=_PARSERS.get(launch.entrypoint, launch.entrypoint),
         )
         model_ref, model, model_problem = self._shelf.of_launch(args, launch, file, facts)
         env = {key: word.text for key, word in launch.env.items() if not word.unresolved}
@@ -137,6 +138,22 @@ class Assembler:
                 env=env,
                 problems=tuple(p for p in problems if p is not None),
             )
+
+
+# Programs around vLLM that read its flags with the API server's own parser.
+_PARSERS = {"dynamo.vllm": "vllm.entrypoints.openai.api_server"}
+
+
+def _argv(launch: Launch, version: Version) -> tuple[Word, ...]:
+    """The arguments; of typed fields, a negative that this version lacks is its default."""
+    if not launch.is_typed:
+        return launch.argv
+    options = flag_table(version).options
+    return tuple(
+        word
+        for word in launch.argv
+        if not word.text.startswith("--no-") or word.text.replace("_", "-") in options
+    )
 
 
 def _version(launch: Launch, facts: Facts) -> tuple[Setting[Version], bool]:
