@@ -35,7 +35,7 @@ class Setting(Generic[T_co]):
         return self.location is not None or self.source == "argument"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServingSettings:
     """What every runtime decides, after its defaults; ``None`` where it depends on an unknown."""
 
@@ -81,7 +81,7 @@ class Refusal:
     """False where the rule rests on an inference (marked so in the source)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Deployment:
     """One server on one kind of GPU, ready to be planned and judged."""
 
@@ -103,7 +103,7 @@ class Deployment:
     launch: Launch | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VramLedger:
     """Where the memory of the fullest GPU of an instance goes, in bytes.
 
@@ -133,7 +133,7 @@ class KvGroup:
     page_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KvPool:
     """The paged pool on the fullest GPU, for the expected size of the pool and both ends of it.
 
@@ -169,7 +169,7 @@ class Unknown:
     location: Location | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
     """What the runtime would do with the GPU; ``None`` where it cannot be told."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Prepared:
     """Words in the order argparse gets them; ``config`` is the word that names a file."""
 

@@ -26,7 +26,7 @@ PREFIX_LM_ITEM_TOKENS: Final[Mapping[str, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tier:
     """What ``vllm serve`` starts from on a device, and why."""
 
@@ -53,7 +53,7 @@ def device_tier(gpu: GpuSpec | None, version: Version) -> Tier:
     return Tier(8192, 1024, f"{default} for >= 70 GiB")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BatchInputs:
     """What the defaults depend on; ``None`` for a number that nobody stated."""
 

@@ -42,7 +42,7 @@ _HOPPER: Final = 90
 _DEFAULT_CHUNK: Final = 256  # transformers' Mamba2Config.chunk_size
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Shape:
     """What of a model decides the backend."""
 

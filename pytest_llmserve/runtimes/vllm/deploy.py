@@ -34,7 +34,7 @@ NOWHERE: Final = Location("<python>", 0)
 """Where a server stands that was described in Python."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VllmInputs:
     """Everything that decides a vLLM deployment; changing one and deriving again is a what-if."""
 

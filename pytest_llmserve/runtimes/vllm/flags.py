@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_llmserve.runtimes.vllm.versions import release
 
@@ -20,8 +20,7 @@ _ENDLESS: Final[Release] = (1 << 30,)
 SECRET: Final = frozenset({"api_key", "hf_token"})
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(NamedTuple):
     """One flag of one range of versions.
 
     ``kind`` is ``int float str human_int human_int_or_auto json json_or_str json_or_pairs
@@ -38,7 +37,7 @@ class Flag:
     is_list: bool
     since: Release
     until: Release
-    _choices: tuple[tuple[str, Release, Release], ...]
+    choices: tuple[tuple[str, Release, Release], ...]
 
     @property
     def is_switch(self) -> bool:
@@ -47,12 +46,12 @@ class Flag:
 
     def choices_at(self, version: Release) -> tuple[str, ...] | None:
         """The words that a version accepts, ``None`` if it accepts any."""
-        if not self._choices:
+        if not self.choices:
             return None
-        return tuple(word for word, since, until in self._choices if since <= version < until)
+        return tuple(word for word, since, until in self.choices if since <= version < until)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FlagTable:
     """The parser of one version: each option string, and whether it says no."""
 
@@ -83,7 +82,7 @@ def _flag(line: str) -> Flag:
         is_list=cells[1].endswith("+"),
         since=() if cells[2] == "-" else release(cells[2]),
         until=_ENDLESS if cells[3] == "-" else release(cells[3]),
-        _choices=_choices(cells[4]) if len(cells) > 4 else (),
+        choices=_choices(cells[4]) if len(cells) > 4 else (),
     )
 
 

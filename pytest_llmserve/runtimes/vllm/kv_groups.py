@@ -26,7 +26,7 @@ class KvLayoutError(ValueError):
     """vLLM would stop while laying out the cache; the message is its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GroupedLayers:
     """One group over the whole model: its layers with their positions, and one spec for all.
 
@@ -38,7 +38,7 @@ class GroupedLayers:
     is_mixed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankLayout:
     """The groups as one pipeline stage keeps them."""
 

@@ -29,7 +29,7 @@ _AUTO_FIT_SAYS: Final = (
 _V1_RUNNER_METHODS: Final = ("suffix", "medusa", "mlp_speculator", "custom_class")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KvCheck:
     """The start-up check: does one request of ``max_model_len`` fit the pool?"""
 
@@ -43,7 +43,7 @@ class KvCheck:
     """The server's own words where it refuses, else empty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankPool:
     """One rank's cache layout with all that decides how many blocks a request takes."""
 

@@ -43,7 +43,7 @@ _HARMLESS_KEYS: Final = frozenset(
 UNDERSTOOD_OVERRIDES: Final = _LENGTH_KEYS | _ROPE_KEYS | _HARMLESS_KEYS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Derived:
     """The model's limit: ``limit`` is what a user may ask, ``default`` what no flag gives.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Fit:
     """A fitted figure with the ends that held most observations, in the unit of its table."""
 

@@ -40,7 +40,7 @@ class Stated:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Option:
     """A word that names a flag: ``flag`` is ``None`` where no flag of the version is meant."""
 
@@ -51,7 +51,7 @@ class _Option:
     candidates: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Parse:
     """What argparse's pass over the words found."""
 

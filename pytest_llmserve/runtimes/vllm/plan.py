@@ -114,7 +114,7 @@ def stage_pools(
     return tuple(pools)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Stage:
     vram: VramLedger
     pool: RankPool

@@ -112,7 +112,7 @@ NEED_CHECKPOINT: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Method:
     """One method; the tuples are (from version, value), oldest first."""
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.runtimes.vllm.args import ParsedArgs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Reader:
     """Stated values as settings, or a default with its source."""
 

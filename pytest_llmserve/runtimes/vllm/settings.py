@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.runtimes.deployment import Setting, Unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VllmSettings(ServingSettings):
     """Named as vLLM's engine arguments are; values as the stated version resolves them."""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.runtimes.vllm.args import ParsedArgs, Stated
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Speculative:
     """What drafts tokens, and how many; ``config`` is the JSON as given, empty without one."""
 

@@ -69,7 +69,7 @@ _ESTIMATES_GRAPHS: Final[Steps[bool]] = (("0", False), ("0.18", True))
 _GRAPHS_IN_BUDGET: Final[Steps[bool]] = (("0", False), ("0.20", True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class KvRules:
     """The rules of one version."""
 

@@ -84,7 +84,7 @@ _LORA_GROUPS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WeightBytes:
     """What one rank holds once the model is loaded."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COLUMNS = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Case:
     """One server as it would start; unknowns are ``None``, and no rule refuses for them."""
 
