@@ -2,16 +2,21 @@ from __future__ import annotations
 
 import engine_specs as specs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_llmserve.engine.costs import NominalModel, step_costs
+from pytest_llmserve.engine.expected import ExpectedTime, request_expected
 from pytest_llmserve.engine.latency import (
     compute_format,
     decode_tokens_per_s_ceiling,
     dense_peak_flops_per_s,
+    throughput_ceiling,
     tpot_floor,
     ttft_floor,
 )
 from pytest_llmserve.engine.roofline import Bound
+from pytest_llmserve.hardware.catalogue import load_gpu
 from pytest_llmserve.models.spec import Quantization
 
 H100 = specs.gpu()
@@ -151,3 +156,44 @@ def test_format_of_a_model():
     fp8 = Quantization(method="fp8", scheme="fp8_block", bits=8)
     assert compute_format(specs.llama_31_8b()) == "bfloat16"
     assert compute_format(specs.llama_31_8b(fp8)) == "fp8_block"
+
+
+def test_a_ceiling_of_requests():
+    """An 8B on an H100: 1000 + 300 tokens spend 1299 x 2 x 7.5e9 FLOPs and little else."""
+    costs = step_costs(specs.llama_31_8b())
+    load = {"prompt_tokens": 1000, "output_tokens": 300}
+    full = throughput_ceiling(costs, specs.gpu(), "bfloat16", concurrency=512, **load)
+    assert full is not None
+    assert full.requests_per_s == pytest.approx(989.4e12 / (2 * 7.5e9 * 1299), rel=0.05)
+    assert full.output_tokens_per_s == pytest.approx(300 * full.requests_per_s)
+    assert full.bound is Bound.COMPUTE
+    # one at a time it is the weights, read for each token
+    lone = throughput_ceiling(costs, specs.gpu(), "bfloat16", concurrency=1, **load)
+    assert lone is not None
+    assert lone.bound is Bound.MEMORY
+    assert lone.requests_per_s == pytest.approx(1 / (299 * 15.0e9 / 3.35e12), rel=0.02)
+    drafted = throughput_ceiling(
+        costs, specs.gpu(), "bfloat16", concurrency=1, tokens_per_step=4, **load
+    )
+    assert drafted is not None
+    assert drafted.requests_per_s == pytest.approx(4 * lone.requests_per_s)
+    cached = throughput_ceiling(
+        costs, specs.gpu(), "bfloat16", concurrency=512, cached_tokens=900, **load
+    )
+    assert cached is not None
+    assert cached.requests_per_s > full.requests_per_s
+    nothing = specs.gpu(hbm_bytes_per_s=None)
+    assert throughput_ceiling(costs, nothing, "bfloat16", concurrency=1, **load) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 64), st.integers(1, 4000), st.integers(1, 800))
+def test_what_is_expected_never_beats_the_ceiling(concurrency, prompt, output):
+    costs = step_costs(specs.llama_31_8b())
+    device = load_gpu("h100-sxm-80gb")
+    load = {"prompt_tokens": prompt, "output_tokens": output, "concurrency": concurrency}
+    ceiling = throughput_ceiling(costs, device, "bfloat16", **load)
+    request = request_expected(costs, device, "bfloat16", **load)
+    assert ceiling is not None
+    if isinstance(request, ExpectedTime):
+        assert concurrency / request.expected_s <= ceiling.requests_per_s

@@ -3,7 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_llmserve.hardware.catalogue import GPUS, gpu_ids, load_gpu, load_user_gpus, read_part
+from pytest_llmserve.hardware.catalogue import (
+    GPUS,
+    gpu_ids,
+    load_gpu,
+    load_user_gpus,
+    read_part,
+    spec_of,
+)
 from pytest_llmserve.hardware.errors import GpuCatalogueError
 from pytest_llmserve.hardware.schema import Part
 from pytest_llmserve.hardware.spec import GpuSpec
@@ -127,6 +134,8 @@ def test_h100_sxm() -> None:
     assert gpu.compute_capability == (9, 0)
     assert gpu.capability == 90
     assert gpu.link_bytes_per_s == 450_000_000_000
+    assert gpu.memory_kind == "HBM3"
+    assert gpu.pcie_bytes_per_s == 63_000_000_000  # PCIe 5.0 x16, one direction
     assert gpu.source == "catalogue h100-sxm-80gb"
 
 
@@ -162,6 +171,30 @@ def test_ridge_points() -> None:
         gpu = load_gpu(gpu_id)
         assert gpu.hbm_bytes_per_s is not None
         assert round(gpu.dense_flops_per_s["bf16"] / gpu.hbm_bytes_per_s) == ridge
+
+
+def test_prices_are_of_one_device_and_dated() -> None:
+    h100 = load_gpu("h100-sxm-80gb").price
+    assert h100 is not None
+    assert (h100.low_usd_per_hour, h100.high_usd_per_hour) == (2.95, 12.29)
+    assert h100.date == "2026-06-18"
+    assert load_gpu("rtx-4090").price is None
+
+
+def test_a_price_of_a_package_is_divided() -> None:
+    """A file's price is that of what one buys; a framework sees its devices."""
+    table = {
+        "id": "twin",
+        "name": "two devices",
+        "vendor": "any",
+        "architecture": "any",
+        "devices_per_unit": 2,
+        "memory": {"marketed_bytes": 1},
+        "price": {"low_usd_per_hour": 3.0, "high_usd_per_hour": 5.0},
+    }
+    price = spec_of(table, source="test").price
+    assert price is not None
+    assert (price.low_usd_per_hour, price.high_usd_per_hour, price.date) == (1.5, 2.5, "")
 
 
 def test_upper_and_safe_bandwidth_differ_where_sources_do() -> None:
