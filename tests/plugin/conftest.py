@@ -5,5 +5,12 @@ import pytest_llmserve.assertions
 import pytest_llmserve.manifests.compose
 import pytest_llmserve.manifests.kubernetes
 import pytest_llmserve.policy_file
+import pytest_llmserve.reporting.annotations
+import pytest_llmserve.reporting.gitlab
 import pytest_llmserve.reporting.json_report
-import pytest_llmserve.servers.assemble  # noqa: F401
+import pytest_llmserve.reporting.markdown
+import pytest_llmserve.reporting.properties
+import pytest_llmserve.reporting.sarif
+import pytest_llmserve.reporting.server_ledger
+import pytest_llmserve.servers.assemble
+import pytest_llmserve.servers.full_facts  # noqa: F401
