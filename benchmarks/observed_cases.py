@@ -17,15 +17,16 @@ from vllm_corpus import Corpus, inputs_of, with_total
 from pytest_llmserve.hardware.catalogue import load_gpu
 from pytest_llmserve.hardware.errors import AmbiguousGpu, UnknownGpu
 from pytest_llmserve.hardware.names import resolve_gpu
+from pytest_llmserve.hardware.spec import GpuSpec
 from pytest_llmserve.models.catalogue import find_in_catalogue
 from pytest_llmserve.policy import Facts
 from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 from pytest_llmserve.subject import Subject
+from pytest_llmserve.units import GIB, Interval
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from pytest_llmserve.hardware.spec import GpuSpec
     from pytest_llmserve.models.spec import ModelSpec
     from pytest_llmserve.runtimes.deployment import Plan
     from pytest_llmserve.runtimes.vllm.deploy import VllmInputs
@@ -41,6 +42,11 @@ LEFT_OUT = {
     "lmdeploy-990": "another runtime",
     "deepseek-multinode": "several nodes, flags not told",
     "cap-": "only the capacity of a card",
+}
+# Names that reports use for parts of the catalogue.
+GPU_NAMES = {
+    "NVIDIA H20 141GB": "h20-3e-141gb",
+    "NVIDIA RTX PRO 6000 Blackwell": "rtx-pro-6000-server",
 }
 # Reports whose version follows from what stands beside them.
 ASSUMED_VERSION = {"llm-d-planner-": "0.11.0"}
@@ -152,11 +158,14 @@ def _case(corpus: Corpus, record: dict[str, Any]) -> Case | str:
     doubts += [part for part in ("args", "gpu", "model") if part in inferred]
     doubts += [] if is_stated else ["version"]
     observed = record["observed"]
-    gpu = gpu_of(record.get("gpu"))
-    if gpu is None:
-        doubts.append("gpu")
+    gpu, total = gpu_of(record.get("gpu")), observed.get("gpu_total_gib")
+    if gpu is not None:
+        gpu = with_total(gpu, total)
+    elif total:
+        gpu = _card_of(record.get("gpu") or "reported", total)
+        doubts = [doubt for doubt in doubts if doubt != "gpu"]
     else:
-        gpu = with_total(gpu, observed.get("gpu_total_gib"))
+        doubts.append("gpu")
     args = [str(arg) for arg in record.get("args") or []]
     env, count = record.get("env") or {}, record.get("gpu_count")
     inputs = inputs_of(args, version, model, gpu, env, count)
@@ -192,12 +201,30 @@ def _shape(corpus: Corpus, ref: str) -> tuple[ModelSpec | str, list[str]]:
     return corpus.model(ref), ["partial config"] if corpus.is_partial(ref) else []
 
 
+def _card_of(name: str, total_gib: float) -> GpuSpec:
+    """A card of which a report says only how much memory the framework sees."""
+    total = Interval.exact(round(total_gib * GIB))
+    return GpuSpec(
+        id=name,
+        name=name,
+        vendor="nvidia",
+        architecture="",
+        compute_capability=None,
+        memory_total_bytes=total,
+        memory_marketed_bytes=total.expected,
+        hbm_bytes_per_s=None,
+        hbm_safe_bytes_per_s=None,
+        dense_flops_per_s={},
+    )
+
+
 def gpu_of(name: str | None) -> GpuSpec | None:
     """The GPU that a report names, else none."""
     if not name:
         return None
+    name = re.sub(r"\s*\(.*\)$", "", name)
     try:
-        return resolve_gpu(re.sub(r"\s*\(.*\)$", "", name))
+        return resolve_gpu(GPU_NAMES.get(name, name))
     except AmbiguousGpu as error:
         # Reports say "H100 80GB"; its variants report the same total within 0.1 GiB.
         candidates = [load_gpu(candidate) for candidate in error.candidates]

@@ -267,6 +267,8 @@ def test_more_memory_never_holds_less(server, one, other):
 def test_more_ranks_never_keep_a_larger_block(server):
     (whole,) = server.pools()
     (half,) = server.pools("-tp", str(2 * server.settings().tensor_parallel_size.value))
+    # Two kinds of state may become one size, and so one group of more layers.
+    assume(len(half.layout.groups) == len(whole.layout.groups))
     assert half.layout.bytes_per_block <= whole.layout.bytes_per_block
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
-from planning import heads, latent, llama_8b, model, settings
+from planning import gpu, heads, latent, llama_8b, model, settings
 
+from pytest_llmserve.models.catalogue import find_in_catalogue
 from pytest_llmserve.models.spec import Experts, IndexerCache
 from pytest_llmserve.runtimes.vllm.measured import (
     activation_bytes,
@@ -20,6 +21,7 @@ from pytest_llmserve.runtimes.vllm.measured import (
     shares_of_bar,
     sum_of,
 )
+from pytest_llmserve.runtimes.vllm.plan import make_plan
 from pytest_llmserve.units import GIB, ZERO, Interval
 
 LLAMA = llama_8b()
@@ -166,3 +168,22 @@ def test_shares_add_up_to_the_bar_of_the_sum(terms):
 
 def test_errors_that_are_independent_add_up_like_deviations():
     assert sum_of([Interval(-3, 0, 30), Interval(6, 10, 50)]) == Interval(5, 10, 60)
+
+
+@pytest.mark.parametrize(
+    ("share", "logged_gib"),
+    [(0.9, 48.66), (0.95, 55.65)],
+)
+def test_data_parallel_experts_take_more(share, logged_gib):
+    # Two reports of 0.10.1: Qwen3-Coder-480B-FP8, DP 8 with expert parallelism on H20 141 GB
+    # (139.8 GiB, 8,192 tokens and 1,024 sequences each).
+    spec = find_in_catalogue("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8")
+    wide = {"data_parallel_size": 8, "enable_expert_parallel": True, "max_model_len": 262144}
+    found = make_plan(
+        settings(**wide, gpu_memory_utilization=share),
+        version=Version("0.10.1"),
+        model=spec,
+        gpu=gpu(total_gib=139.8),
+    ).vram
+    assert found.kv_available_bytes.low <= logged_gib * GIB <= found.kv_available_bytes.high
+    assert found.kv_available_bytes.expected == pytest.approx(logged_gib * GIB, abs=2 * GIB)

@@ -62,6 +62,7 @@ _BESIDE_SAMPLER_BYTES: Final = 2.9
 _FORWARD_HIDDEN_BYTES: Final = 8.0
 _FORWARD_MLP_BYTES: Final = 6.0
 _HANDED_OVER_BYTES: Final = 4.0
+_EXPERT_CHUNK: Final = 32 * 1024  # tokens that experts take at a time
 # Mixture-of-experts workspaces: 0 (gpt-oss-20b) to 0.46 GiB (DeepSeek-V2-Lite, Kimi-VL) in 0.19.0;
 # the two gpt-oss-120b reports of vllm-27508 (0.11) are 1.4 GiB above the same model elsewhere.
 _MOE_BYTES: Final = Fit(-0.1 * GIB, 0.2 * GIB, 1.2 * GIB)
@@ -97,6 +98,8 @@ _NON_TORCH_TP: Final = (
     ("0.20", Fit(0.1 * GIB, 1.5 * GIB, 2.4 * GIB)),
     ("0.27", Fit(0.05 * GIB, 0.5 * GIB, 1.2 * GIB)),
 )
+# Communicators of data and expert parallelism beside it: the same two reports.
+_NON_TORCH_DATA_PARALLEL: Final = Fit(0.2 * GIB, 1.6 * GIB, 2.8 * GIB)
 
 # CUDA graphs per layer: 1.4-24 MiB (six dense models) and 1.7-65 MiB (nine MoE models); the
 # estimate that 0.20 subtracts is up to 2.4 x what capture then takes.
@@ -144,7 +147,27 @@ def _larger_run(
     has_stages = settings.pipeline_parallel_size.value > 1
     hidden_bytes = _FORWARD_HIDDEN_BYTES + (_HANDED_OVER_BYTES if has_stages else 0)
     forward = round(width * (hidden_bytes * model.hidden_size + _FORWARD_MLP_BYTES * mlp))
+    forward += _expert_pass(settings, model)
     return Interval(*(max(end + beside, forward) for end in sampler))
+
+
+def _expert_pass(settings: VllmSettings, model: ModelSpec) -> int:
+    """Buffers of the routed experts: every data-parallel rank's tokens come together.
+
+    Tokens and results, and for a chunk of them ``top-k x (max(2 I, h) + I)`` elements of two
+    bytes (``fused_moe``; read). Two reports with DP 8 and EP (recipes-12, 0.10.1) are above the
+    sampler's peak by what this says.
+    """
+    routed = [group.layer.experts for group in model.layer_groups if group.layer.experts]
+    data_parallel = settings.data_parallel_size.value
+    if not routed or data_parallel == 1:
+        return 0  # without data parallelism the sampler's run peaks higher in every report
+    tokens = settings.max_num_batched_tokens.value * data_parallel
+    h, inner = model.hidden_size, max(experts.moe_intermediate_size for experts in routed)
+    if not settings.enable_expert_parallel.value:
+        inner //= settings.tensor_parallel_size.value * data_parallel
+    visits = min(tokens, _EXPERT_CHUNK) * max(e.num_experts_per_tok for e in routed)
+    return 2 * (2 * tokens * h + visits * (max(2 * inner, h) + inner))
 
 
 def _not_negative(value: Interval) -> Interval:
@@ -208,8 +231,9 @@ def _has_sparse_mla(model: ModelSpec) -> bool:
 
 def non_torch_bytes(settings: VllmSettings, version: Version) -> Interval:
     """Memory that grows outside torch during start-up: NCCL, cuBLAS, kernels."""
-    shares_experts = settings.enable_expert_parallel.value and settings.data_parallel_size.value > 1
-    has_collectives = settings.tensor_parallel_size.value > 1 or shares_experts
+    if settings.enable_expert_parallel.value and settings.data_parallel_size.value > 1:
+        return _NON_TORCH_DATA_PARALLEL.times(1)
+    has_collectives = settings.tensor_parallel_size.value > 1
     steps = _NON_TORCH_TP if has_collectives else _NON_TORCH_ONE_GPU
     return _at(version.release, steps).times(1)
 
