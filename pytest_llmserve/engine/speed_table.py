@@ -1,8 +1,9 @@
 """Measured constants of the expectations, by class of GPU: one table, each row with n and source.
 
 Fitted to public measurements (docs/speed.md has the method and the residuals). ``low`` and ``high``
-are measured / predicted at the 5th and 95th percentile of the rows behind a class, rounded outwards
-and never narrower than 0.85 to 1.25. A class with fewer than five rows is not in the table.
+are measured / predicted at about the 5th and 95th percentile of the ``n`` rows behind a class,
+rounded outwards and never narrower than 0.85 to 1.25, with fewer than five rows than 0.75 to 1.6.
+A class with fewer than three rows is not in the table.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ DECODE: Final[tuple[DecodeClass, ...]] = (
     ),
     DecodeClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), batch=(2, 64),
-        bandwidth_fraction=0.75, layer_s=75e-6, low=0.85, high=1.65, n=5,
+        bandwidth_fraction=0.75, layer_s=75e-6, low=0.75, high=1.65, n=3,
     ),
     DecodeClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), batch=_MANY,
-        bandwidth_fraction=0.45, layer_s=100e-6, low=0.7, high=2.2, n=7,
+        bandwidth_fraction=0.4, layer_s=120e-6, low=0.7, high=2.2, n=7,
     ),
     DecodeClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=True, gpus=(1, 1), batch=_FEW,
@@ -80,15 +81,15 @@ DECODE: Final[tuple[DecodeClass, ...]] = (
     ),
     DecodeClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=True, gpus=(2, 8), batch=(1, 1),
-        bandwidth_fraction=0.75, layer_s=160e-6, low=0.75, high=2.7, n=10,
+        bandwidth_fraction=0.75, layer_s=140e-6, low=0.7, high=2.7, n=10,
     ),
     DecodeClass(
         engine="serving", memory=("HBM AMD",), is_moe=True, gpus=(1, 1), batch=_FEW,
-        bandwidth_fraction=0.55, layer_s=70e-6, low=0.75, high=2.0, n=10,
+        bandwidth_fraction=0.55, layer_s=70e-6, low=0.75, high=2.2, n=4,
     ),
     DecodeClass(
         engine="serving", memory=("GeForce", "GDDR NVIDIA"), is_moe=False, gpus=(1, 4), batch=_FEW,
-        bandwidth_fraction=0.75, layer_s=75e-6, low=0.8, high=1.4, n=5,
+        bandwidth_fraction=0.75, layer_s=75e-6, low=0.75, high=1.6, n=3,
     ),
     DecodeClass(
         engine="serving", memory=("GeForce",), is_moe=True, gpus=(1, 1), batch=(1, 1),
@@ -96,7 +97,7 @@ DECODE: Final[tuple[DecodeClass, ...]] = (
     ),
     DecodeClass(
         engine="serving", memory=("GDDR NVIDIA",), is_moe=True, gpus=(2, 4), batch=_FEW,
-        bandwidth_fraction=0.9, layer_s=140e-6, low=0.5, high=1.25, n=9,
+        bandwidth_fraction=0.9, layer_s=140e-6, low=0.45, high=1.25, n=9,
     ),
     DecodeClass(
         engine="serving", memory=("unified NVIDIA",), is_moe=False, gpus=(1, 1), batch=_FEW,
@@ -108,7 +109,7 @@ DECODE: Final[tuple[DecodeClass, ...]] = (
     ),
     DecodeClass(
         engine="serving-2024", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), batch=(1, 1),
-        bandwidth_fraction=0.9, layer_s=130e-6, low=0.8, high=1.35, n=129,
+        bandwidth_fraction=0.9, layer_s=130e-6, low=0.8, high=1.35, n=30,
         source="Qwen2.5 speed tables, vLLM 0.6.3 on A100 80 GB, 2024-11",
     ),
     DecodeClass(
@@ -144,7 +145,7 @@ DECODE: Final[tuple[DecodeClass, ...]] = (
 PREFILL: Final[tuple[PrefillClass, ...]] = (
     PrefillClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), weight_bits=16,
-        mfu=0.45, start_s=0.03, low=0.3, high=2.2, n=15,
+        mfu=0.45, start_s=0.03, low=0.3, high=2.9, n=15,
     ),
     PrefillClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=False, gpus=(1, 8), weight_bits=8,
@@ -152,7 +153,7 @@ PREFILL: Final[tuple[PrefillClass, ...]] = (
     ),
     PrefillClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=True, gpus=(1, 1), weight_bits=16,
-        mfu=0.25, start_s=0.02, low=0.75, high=3.3, n=11,
+        mfu=0.25, start_s=0.02, low=0.65, high=3.7, n=11,
     ),
     PrefillClass(
         engine="serving", memory=("HBM NVIDIA",), is_moe=True, gpus=(1, 8), weight_bits=8,
@@ -176,7 +177,7 @@ PREFILL: Final[tuple[PrefillClass, ...]] = (
     ),
     PrefillClass(
         engine="serving", memory=("unified NVIDIA",), is_moe=True, gpus=(1, 1), weight_bits=8,
-        mfu=0.25, start_s=0.3, low=0.75, high=1.9, n=6,
+        mfu=0.25, start_s=0.3, low=0.75, high=2.2, n=6,
     ),
     PrefillClass(
         engine="serving", memory=("unified NVIDIA",), is_moe=True, gpus=(1, 1), weight_bits=4,
