@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from model_names import SAME_SHAPE, SAME_WEIGHTS, variant_of
 from packaging.version import InvalidVersion, Version
-from vllm_corpus import Corpus, inputs_of, with_total
+from vllm_corpus import UNREADABLE, Corpus, inputs_of, with_total
 
 from pytest_llmserve.hardware.catalogue import load_gpu
 from pytest_llmserve.hardware.errors import AmbiguousGpu, UnknownGpu
@@ -132,7 +132,7 @@ def cases(corpus: Corpus, skipped: Counter[str]) -> list[Case]:
     for record in records:
         try:
             case = _case(corpus, record)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except UNREADABLE as error:
             case = f"the record cannot be read: {type(error).__name__}: {error}"
         if isinstance(case, str):
             skipped[case] += 1

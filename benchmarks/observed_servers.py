@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from observed_cases import Case, cases
 from scoreboard import Row, Tally, mean_row
+from vllm_corpus import UNREADABLE
 
 from pytest_llmserve.invariants.llm102_kv_cache_fits import INVARIANT
 from pytest_llmserve.runtimes.vllm.drafts import draft_of
@@ -170,7 +171,7 @@ def compare_observed(corpus: Corpus) -> ObservedReport:
     for case in cases(corpus, report.skipped):
         try:
             _compare(report, case)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except UNREADABLE as error:
             report.skipped[f"cannot be compared: {type(error).__name__}: {error}"] += 1
     ids = [str(record.get("id", "")) for record in records]
     campaign = sum(name.startswith(CAMPAIGN) for name in ids) - report.campaign_refused.total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ REASONS = (
     ("is not supported anymore", "other"),
     ("gpu_memory_utilization", "other"),
 )
+_SAME_WORDS = 20  # letters that are no coincidence
 # Not vLLM's verdict on the settings: a fault of the stand-in or of its libraries.
 NOT_A_REFUSAL = ("OSError", "uninitialized parameter", "KeyError", "does not have `num_attention")
 # Raised by the worker after the settings were accepted: the stand-in has no worker.
@@ -48,7 +50,14 @@ def answer(point: dict[str, Any], inputs: VllmInputs) -> tuple[bool, bool, str]:
     rules = sorted({refusal.rule for refusal in refusals})
     said = error.splitlines()[-1 if "\n" in error else 0].strip()
     detail = f"ours {', '.join(rules) or 'nothing'}; vLLM {said[:140]!r}"
-    return bool(rules), rule_of(error) in rules, detail
+    is_same = rule_of(error) in rules or any(_is_said(r.server_says, error) for r in refusals)
+    return bool(rules), is_same, detail
+
+
+def _is_said(ours: str, error: str) -> bool:
+    """Whether the error has the words that we say the server says, up to the first figure."""
+    words = re.split(r"[\d({\[]", ours, maxsplit=1)[0].strip()
+    return len(words) >= _SAME_WORDS and words in error
 
 
 def differences(point: dict[str, Any], settings: VllmSettings) -> list[str]:

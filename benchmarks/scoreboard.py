@@ -53,8 +53,19 @@ class Tally:
     def total(self) -> int:
         return self.answered + self.untold.total()
 
-    def row(self, label: str, target: str, least: float, *, none_wrong: bool = False) -> Row:
-        """The share of right answers among all; ``none_wrong``: the rest must be untold."""
+    def row(
+        self,
+        label: str,
+        target: str,
+        least: float,
+        *,
+        none_wrong: bool = False,
+        of_told: bool = False,
+    ) -> Row:
+        """The share of right answers among all; ``none_wrong``: the rest must be untold.
+
+        ``of_told``: the target is about the answers alone.
+        """
         row = Row(label, target, n=self.total, misses=self.wrong)
         if not self.total:
             return row
@@ -63,6 +74,8 @@ class Tally:
         if self.untold:
             row.measured += f", {self.untold.total()} cannot tell"
             row.notes = [f"cannot tell: {n} x {why}" for why, n in self.untold.most_common()]
+        if of_told:
+            share = self.right / self.answered if self.answered else 1.0
         row.is_met = share >= least and not (none_wrong and self.wrong)
         return row
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pytest_llmserve.models.spec import ModelSpec
 
 _HERE = Location("corpus", 1)
+# What a record of an unexpected form raises here: counted by reason, never a crash.
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError)
 # Copies of a config that lack keys which the released file has; D ("python-dict") restates it.
 PARTIAL = ("partial", "file, trimmed at the source")
 
