@@ -19,7 +19,8 @@ OUTCOMES = {
 
 
 def test_every_example_is_listed() -> None:
-    assert {p.name for p in EXAMPLES.iterdir() if p.is_dir()} == set(OUTCOMES)
+    folders = {p.name for p in EXAMPLES.iterdir() if p.is_dir()}
+    assert folders - {"ci"} == set(OUTCOMES), "examples/ci has tests of its own"
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
