@@ -38,16 +38,20 @@ class ExpectedTime:
     high_s: float
     n: int
     """Measurements behind the constants."""
+    kind: str
+    """What was measured: phase, models, parts and load."""
     source: str
 
     def plus(self, other: ExpectedTime) -> ExpectedTime:
         """One after the other; the rarer measured one decides ``n``."""
+        rarer = self if self.n <= other.n else other
         return ExpectedTime(
             low_s=self.low_s + other.low_s,
             expected_s=self.expected_s + other.expected_s,
             high_s=self.high_s + other.high_s,
-            n=min(self.n, other.n),
-            source=self.source if self.n <= other.n else other.source,
+            n=rarer.n,
+            kind=rarer.kind,
+            source=rarer.source,
         )
 
     def times(self, factor: float) -> ExpectedTime:
@@ -57,6 +61,7 @@ class ExpectedTime:
             expected_s=self.expected_s * factor,
             high_s=self.high_s * factor,
             n=self.n,
+            kind=self.kind,
             source=self.source,
         )
 
@@ -304,6 +309,7 @@ def _interval(expected_s: float, row: _HasError) -> ExpectedTime:
         expected_s=expected_s,
         high_s=expected_s * row.high,
         n=row.n,
+        kind=row.words,
         source=row.source,
     )
 

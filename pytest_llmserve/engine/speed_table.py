@@ -40,6 +40,11 @@ class DecodeClass:
     n: int
     source: str = MEASURED
 
+    @property
+    def words(self) -> str:
+        """``decode of dense models on 1 to 8 HBM NVIDIA, batch 2 to 64, serving``."""
+        return f"decode of {_kind(self)}, batch {_range(self.batch)}, {self.engine}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillClass:
@@ -57,6 +62,21 @@ class PrefillClass:
     high: float
     n: int
     source: str = MEASURED
+
+    @property
+    def words(self) -> str:
+        """``prefill of MoE models on 1 unified NVIDIA, 4 bit, serving``."""
+        return f"prefill of {_kind(self)}, {self.weight_bits} bit, {self.engine}"
+
+
+def _kind(row: DecodeClass | PrefillClass) -> str:
+    parts = " and ".join(row.memory)
+    return f"{'MoE' if row.is_moe else 'dense'} models on {_range(row.gpus)} {parts}"
+
+
+def _range(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return str(low) if low == high else f"{low} to {high}"
 
 
 _FEW: Final = (1, 64)

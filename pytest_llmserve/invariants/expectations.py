@@ -196,8 +196,8 @@ def against_expectation(
     }
     limit = format_seconds(limit_s)
     details = (
-        f"{where}; an estimate from {found.n} measurements ({found.source}), 90 % of which lay "
-        f"within its interval",
+        f"{where}; an estimate from {found.n} measurements of {found.kind} ({found.source}), 90 % "
+        f"of which lay within its interval",
     )
     if found.high_s <= limit_s:
         return passed(
