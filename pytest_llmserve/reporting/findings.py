@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -77,8 +76,7 @@ def findings(checked: Checked) -> list[Finding]:
 
 def _order(fact: dict[str, Any]) -> tuple[str, int, str, str]:
     place = fact["verdict"]["location"] or {"file": fact["file"], "line": 1}
-    server = (fact.get("server") or {}).get("name", "")
-    return place["file"], place["line"], fact["verdict"]["id"], server
+    return place["file"], place["line"], fact["verdict"]["id"], fact.get("node", "")
 
 
 def _level(fact: dict[str, Any]) -> Level | None:
@@ -91,6 +89,8 @@ def _level(fact: dict[str, Any]) -> Level | None:
 
 
 def _finding(fact: dict[str, Any], prefix: str, level: Level, identity: tuple[str, ...]) -> Finding:
+    from hashlib import sha256  # loads OpenSSL, and most runs write no report
+
     verdict = fact["verdict"]
     place = verdict["location"] or {"file": fact["file"], "line": 1}
     certainty, headline, message = verdict["outcome"], verdict["headline"], verdict["message"]

@@ -34,7 +34,8 @@ def summary_lines(facts: Iterable[dict[str, Any]], *, is_verbose: bool) -> list[
             f"{_many(fine, f'{more}server')} {'is' if fine == 1 else 'are'} fine (-v shows all)"
         )
     if is_verbose:
-        lines += [f"not a server: {line}" for f in facts for line in f.get("ignored", ())]
+        files = sorted(facts, key=lambda fact: str(fact["file"]))
+        lines += [f"not a server: {line}" for f in files for line in f.get("ignored", ())]
     return lines
 
 

@@ -178,6 +178,11 @@ FACTS = [
     fact(CHAT, TOO_LONG),
     fact(CHAT, verdict("LLM101", "weights-fit")),
     fact(None, verdict("LLM001", "readable"), ignored=["Service chat (line 40)"]),
+    fact(
+        None,
+        verdict("LLM001", "readable", location={"file": "deploy/b.yaml", "line": 1}),
+        ignored=["Secret chat (line 9)"],
+    ),
 ]
 
 
