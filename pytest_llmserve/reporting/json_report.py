@@ -238,7 +238,7 @@ def make_json_report(facts: Iterable[dict[str, Any]]) -> JsonReport:
     facts = list(facts)
     files = [
         {"file": f["file"], "verdict": f["verdict"], "ignored": f.get("ignored", [])}
-        for f in sorted(facts, key=lambda f: f["file"])
+        for f in sorted(facts, key=lambda f: (f["file"], f["verdict"]["id"], f.get("node", "")))
         if "server" not in f
     ]
     servers = [

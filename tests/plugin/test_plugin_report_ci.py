@@ -170,7 +170,9 @@ def properties(path: Path) -> dict[str, dict[str, str]]:
     for case in ET.parse(path).getroot().iter("testcase"):
         pairs = [(p.get("name"), p.get("value")) for p in case.iter("property")]
         assert len(pairs) == len(dict(pairs)), "each property once"
-        found[f"{case.get('classname')} {case.get('name')}"] = {str(name): value for name, value in pairs}
+        found[f"{case.get('classname')} {case.get('name')}"] = {
+            str(name): value for name, value in pairs
+        }
     return found
 
 
