@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "runtimes": {"units", "verdict", "hardware", "models", "engine", "manifests"},
     "guard_rules": set(),
     "policy": {"units", "verdict", "guard_rules", "manifests"},
-    "subject": {"verdict", "policy", "runtimes", "engine"},
+    "subject": {"verdict", "guard_rules", "policy", "runtimes", "engine"},
     "invariants": {"units", "verdict", "hardware", "engine", "runtimes", "subject", "policy"},
     "reporting": {"units", "verdict", "runtimes", "invariants", "__init__"},
     "lengths": set(),
@@ -46,7 +46,8 @@ MAY_IMPORT = {
     },
     "plots": {"units", "engine", "invariants", "subject", "sweeps"},
     "_pytest": {
-        "plots", "verdict", "manifests", "policy", "policy_file", "invariants", "reporting", "servers",
+        "plots", "verdict", "guard", "manifests", "policy", "policy_file", "invariants", "reporting",
+        "servers",
     },
     "plugin": {"verdict", "policy", "assertions", "servers", "_pytest"},
     "__init__": {"verdict", "hardware", "models", "servers", "assertions", "sweeps"},
