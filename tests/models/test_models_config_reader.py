@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from pytest_llmserve.models.class_defaults import defaults_of
 from pytest_llmserve.models.config_reader import read_config
 from pytest_llmserve.models.errors import BadConfig, UnsupportedModel
 from pytest_llmserve.models.spec import (
@@ -1012,3 +1013,8 @@ def test_chunks_of_mamba_2_decide_blocks_of_hybrids_until_0_27() -> None:
 def chunk(spec: ModelSpec) -> int | None:
     states = [c for layer in spec.layers() for c in layer.caches if isinstance(c, StateCache)]
     return states[0].chunk_size
+
+
+def test_kimi_linear_without_lengths_has_the_default_of_vllm_s_own_class() -> None:
+    # vLLM 0.32: "derived max_model_len (max_position_embeddings=4096.0 ...)"
+    assert defaults_of("kimi_linear")["max_position_embeddings"] == 4096

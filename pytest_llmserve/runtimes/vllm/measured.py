@@ -155,8 +155,8 @@ def _expert_pass(settings: VllmSettings, model: ModelSpec) -> int:
     """Buffers of the routed experts: every data-parallel rank's tokens come together.
 
     Tokens and results, and for a chunk of them ``top-k x (max(2 I, h) + I)`` elements of two
-    bytes (``fused_moe``; read). Two reports with DP 8 and EP (recipes-12, 0.10.1) are above the
-    sampler's peak by what this says.
+    bytes, as fused experts keep them. Two reports with DP 8 and EP (recipes-12, 0.10.1) are above
+    the sampler's peak by about what this says.
     """
     routed = [group.layer.experts for group in model.layer_groups if group.layer.experts]
     data_parallel = settings.data_parallel_size.value
