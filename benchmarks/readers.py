@@ -138,6 +138,8 @@ def model_of(launch: Launch) -> str | None:
         if entry.key in ("model", "model-path", "model_path"):
             return str(entry.value)
     model_id = launch.env.get("MODEL_ID")
+    if model_id is None and launch.runtime == "ollama" and launch.model_sources:
+        return launch.model_sources[0].source
     return model_id.text if model_id else None
 
 

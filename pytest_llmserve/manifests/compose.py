@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.manifests.command_words import split_command
@@ -28,6 +29,7 @@ from pytest_llmserve.verdict import Problem, ProblemKind
 
 if TYPE_CHECKING:
     from pytest_llmserve.manifests.gathering import Gathering
+    from pytest_llmserve.manifests.launch import ModelSource
     from pytest_llmserve.manifests.text import SourceText
     from pytest_llmserve.manifests.yaml_nodes import Node
 
@@ -55,6 +57,28 @@ class Compose:
         for name, node in services.entries.items() if services is not None else ():
             if isinstance(node, Mapping):
                 self._service(name, self._extended(node, 0))
+        if any(launch.runtime == "ollama" for launch in self.gathering.launches):
+            self._pulled()
+
+    def _pulled(self) -> None:
+        """What other services tell an Ollama server to fetch."""
+        from pytest_llmserve.manifests.model_sources import pulled
+
+        services = self.root.mapping("services")
+        sources: list[ModelSource] = []
+        for name, node in services.entries.items() if services is not None else ():
+            if isinstance(node, Mapping):
+                for key in ("entrypoint", "command"):
+                    words = self.command(node, key, []) or []
+                    text = " ".join(word.text for word in words)
+                    place = words[0].location if words else node.location
+                    sources.extend(pulled(text, place, f"service {name}"))
+        self.gathering.launches = [
+            replace(launch, model_sources=(*launch.model_sources, *sources))
+            if launch.runtime == "ollama"
+            else launch
+            for launch in self.gathering.launches
+        ]
 
     def _neighbours(self) -> None:
         gathering = self.gathering
@@ -66,14 +90,17 @@ class Compose:
                         " here: give the output of `docker compose config`"
                     )
                     gathering.problem(ProblemKind.WARNING, message)
-        for key in ("include", "models"):
-            node = self.root.get(key)
-            if node is not None:
-                message = (
-                    f"form not read yet: compose `{key}:`; give the output of"
-                    " `docker compose config`, or name its servers' own files"
-                )
-                gathering.problem(ProblemKind.UNKNOWN, message, node.location)
+        node = self.root.get("include")
+        if node is not None:
+            message = (
+                "form not read yet: compose `include:`; give the output of"
+                " `docker compose config`, or name its servers' own files"
+            )
+            gathering.problem(ProblemKind.UNKNOWN, message, node.location)
+        if self.root.mapping("models") is not None:
+            from pytest_llmserve.manifests.compose_models import read_models
+
+            read_models(self)
 
     def _extended(self, service: Mapping, depth: int) -> Mapping:
         """The service over the one it ``extends`` in the same file."""

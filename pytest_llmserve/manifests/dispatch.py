@@ -44,6 +44,11 @@ _KEYS: Final[tuple[tuple[frozenset[str], str], ...]] = tuple(
     (frozenset(keys.split()), reader)
     for keys, reader in (
         ("servingEngineSpec", "charts.production_stack:read_values"),
+        ("scenario", "platforms.llmd_benchmark:read_scenarios"),
+        ("model_sets", "platforms.catalogues:read_gpustack"),
+        ("name specs", "platforms.catalogues:read_gpustack"),
+        ("name config_file", "platforms.catalogues:read_localai"),
+        ("backend parameters", "platforms.catalogues:read_localai"),
         ("modelArtifacts", "charts.modelservice:read_values"),
         ("docker_server", "platforms.truss:read_config"),
         ("model_name trt_llm", "platforms.truss:read_config"),

@@ -118,7 +118,7 @@ def split_fields(source: SourceText) -> list[Field]:
         words, _ = split_command(source)
     except ShellError:
         return [Field(mark_placeholders(source))]
-    return [Field(mark_placeholders(word.source)) for word in words if word.text.strip()]
+    return [Field(mark_placeholders(word.source)) for word in words]
 
 
 def flag_fields(mapping: Mapping, *, skip: AnySequence[str] = ()) -> list[Field]:

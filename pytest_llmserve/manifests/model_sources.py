@@ -32,6 +32,7 @@ _COPY: Final = re.compile(
     r"|s5cmd\s+(?:cp|sync)|rclone\s+copy)\s+(?:-\S+\s+)*[\"']?((?:s3|gs)://[^\s\"']+)[\"']?\s+"
     r"(?:-\S+\s+)*[\"']?(/[^\s\"';&|]+)"
 )
+_OLLAMA: Final = re.compile(r"\bollama\s+(?:pull|run)\s+[\"']?([\w./:-]+)")
 _AIBRIX: Final = re.compile(
     r"aibrix_download\b.*?--model-uri[= ](\S+).*?--local-dir[= ](\S+)", re.DOTALL
 )
@@ -48,6 +49,12 @@ def hub_id(text: str) -> str:
 def is_address(text: str) -> bool:
     """Whether the text is an address (``s3://...``) and no hub id or path."""
     return "://" in text and not text.startswith(_SCHEMES)
+
+
+def pulled(script: str, location: Location, who: str) -> tuple[ModelSource, ...]:
+    """Models that a script tells an Ollama server to fetch: they have no path, but their name."""
+    names = dict.fromkeys(_OLLAMA.findall(script))
+    return tuple(ModelSource(name, name, f"{who}: ollama pull", location) for name in names)
 
 
 def downloaded(script: str, location: Location, who: str) -> tuple[ModelSource, ...]:

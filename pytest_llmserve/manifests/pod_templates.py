@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from pytest_llmserve.manifests.kubernetes_parts import Objects
     from pytest_llmserve.manifests.yaml_nodes import Node
 
-_SKIPPED: Final = frozenset({"initContainers", "status", "metadata", "router", "scheduler"})
+_SKIPPED: Final = frozenset(
+    {"initContainers", "status", "metadata", "router", "scheduler", "roleTemplates"}
+    | {"leaderTemplatePatch", "workerTemplatePatch", "patchLeaderTemplate", "patchWorkerTemplate"}
+)
 _SIZES: Final = (("podGroupSize",), ("leaderWorkerSet", "size"), ("leaderWorkerPattern", "size"))
 # A rank that a controller injects: never needed, and not known.
 _INJECTED: Final = (
     *("POD_GROUP_INDEX", "PODSET_NAME", "STORM_SERVICE_NAME", "ROLE_REPLICA_INDEX"),
     *("ROLE_NAME", "LWS_LEADER_ADDRESS", "LWS_WORKER_INDEX", "RBG_LWS_LEADER_ADDRESS"),
+    *("RBG_LWP_LEADER_ADDRESS", "RBG_LWP_WORKER_INDEX", "ROLE_INDEX", "GROUP_NAME"),
 )
 _MAX_DEPTH: Final = 24
 
@@ -37,18 +41,23 @@ class _Context:
     name: str = ""
     replicas: int | None = None
     pods: int = 1
+    base: str | None = None
+    """The shared template that the pod template patches."""
 
 
 def read_pods(root: Mapping, objects: Objects) -> None:
     """Launches of every pod template in an object, appended to ``objects``."""
+    shared = {t.text("name"): t for t in root.mappings("spec", "roleTemplates")}
     found = list(_templates(root, _Context(), 0))
+    found = [(_whole(pod, context, shared), context) for pod, context in found]
     label = f"{root.text('kind')}/{object_name(root)}"
     top = number(root.get("spec", "replicas"))
     count = len(objects.gathering.launches)
     servers: list[tuple[PodServer, _Context]] = []
     for pod, context in found:
         injected = {name: unknown(f"${name}") for name in _INJECTED}
-        injected["LWS_GROUP_SIZE"] = str(context.pods)
+        for name in ("LWS_GROUP_SIZE", "RBG_LWP_GROUP_SIZE"):
+            injected[name] = str(context.pods)
         servers.extend((s, context) for s in pod_servers(pod, objects, label, injected))
     for server, context in servers:
         name = object_name(root)
@@ -94,7 +103,19 @@ def _inside(node: Mapping, context: _Context, depth: int) -> _Context:
         name=name or context.name,
         replicas=number(node.get("replicas")) if has_own else context.replicas,
         pods=size or context.pods,
+        base=node.text("templateRef", "name") or context.base,
     )
+
+
+def _whole(pod: Mapping, context: _Context, shared: dict[str | None, Mapping]) -> Mapping:
+    """A pod template laid over the shared one that it refers to."""
+    base = shared.get(context.base) if context.base else None
+    spec = base.mapping("template", "spec") if base is not None else None
+    if spec is None:
+        return pod
+    from pytest_llmserve.manifests.merging import merged
+
+    return merged(spec, pod)
 
 
 def _is_role(key: str, value: Node, context: _Context) -> bool:

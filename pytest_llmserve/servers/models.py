@@ -142,7 +142,7 @@ def _hints(ref: Setting[str], args: ParsedArgs, launch: Launch) -> str:
     for dest, flag in (("served_model_name", "--served-model-name"), ("tokenizer", "--tokenizer")):
         stated = args.stated.get(dest)
         value = stated.value if stated is not None else None
-        for item in value if isinstance(value, list) else [value]:
+        for item in value if isinstance(value, list | tuple) else [value]:
             if isinstance(item, str) and _ID.fullmatch(item):
                 names.setdefault(item, flag)
     if not names:

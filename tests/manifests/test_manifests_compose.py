@@ -237,7 +237,7 @@ def test_configs_and_volumes_hold_the_config_file(read):
     assert (b.config_entries[0].value, str(b.config_entries[0].location)) == (4, "b.yaml:1")
 
 
-@pytest.mark.parametrize("key", ["include: [x.yaml]", "models: {m: {model: ai/x}}"])
+@pytest.mark.parametrize("key", ["include: [x.yaml]"])
 def test_what_is_not_read_yet_is_said(read, key):
     reading = read("compose.yaml", f"{key}\nservices: {{a: {{image: redis}}}}\n")
     assert "form not read yet" in reading.problems[0].message

@@ -165,7 +165,8 @@ def _claim(
         labels = (*labels, *_known_label(types, values))
     place = server.found.location
     claim = narrowed(claim, dict(server.found.environment), place)
-    return replace(claim, pods_per_instance=workers, labels=(*claim.labels, *labels))
+    pods = workers if root.text("multinode") == "true" else 1  # then a LeaderWorkerSet is made
+    return replace(claim, pods_per_instance=pods, labels=(*claim.labels, *labels))
 
 
 def _known_label(types: Mapping, values: tuple[str, ...]) -> tuple[GpuLabel, ...]:

@@ -172,11 +172,15 @@ def _built_in(root: Mapping, predictor: Mapping, model: Mapping, objects: Object
     form = (model.text("modelFormat", "name") or "huggingface").lower()
     problems: list[Problem] = []
     arguments = argument_fields(model.get("args"))
-    if form not in _FORMATS and image_start("", [f.text for f in arguments]) is None:
+    is_nim = "nim" in form.split("-")
+    if is_nim:
+        message = "a NIM chooses its engine and settings when it starts: they stand in no file"
+        problems.append(Problem(ProblemKind.UNKNOWN, message, model.location))
+    if not is_nim and form not in _FORMATS and image_start("", [f.text for f in arguments]) is None:
         message = f"InferenceService {object_name(root)}: format {form}: no LLM server"
         objects.gathering.ignored.append(message)
         return
-    if named is not None:
+    if named is not None and not is_nim:
         message = (
             f"the runtime {named!r} is not among the files: the arguments of its own container are"
             " not known; give its ServingRuntime beside this file"
@@ -194,8 +198,8 @@ def _built_in(root: Mapping, predictor: Mapping, model: Mapping, objects: Object
             name=object_name(root),
             form="kserve InferenceService",
             location=model.location,
-            runtime="vllm" if backend != "huggingface" else "hf-transformers",
-            entrypoint=_HUGGINGFACE,
+            runtime="nim" if is_nim else "vllm" if backend != "huggingface" else "hf-transformers",
+            entrypoint="nim" if is_nim else _HUGGINGFACE,
             fields=[*([reference] if reference else []), *arguments],
             image=image_field(model.get("image")),
             environment=values,

@@ -52,7 +52,7 @@ def _model(
             ProblemKind.UNREADABLE, f"cannot split cmd of {name}: {error}", command.location
         )
         return
-    fields = [Field(mark_placeholders(word.source)) for word in words if word.text.strip()]
+    fields = [Field(mark_placeholders(word.source)) for word in words]
     values, places = variables(model.get("env"))
     reading = read_container(
         Container(

@@ -1,0 +1,130 @@
+"""Which model a launch serves: paths are traced to what fills them, names are only hints."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_llmserve.manifests.reader import read_file
+from pytest_llmserve.policy import Policy
+from pytest_llmserve.servers.assemble import Assembler
+
+KNOWN = "Qwen/Qwen3-8B"  # in the bundled catalogue
+
+
+@pytest.fixture
+def subject(tmp_path):
+    def _subject(text, **policy):
+        path = tmp_path / "d.yaml"
+        path.write_text(text)
+        (launch,) = read_file(path, display="d.yaml").launches
+        assembler = Assembler(Policy(base_dir=tmp_path, **policy))
+        return assembler.from_launch(launch, path).subjects[0]
+
+    return _subject
+
+
+def pod(model, init="", args=""):
+    return f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: chat}}
+spec:
+  initContainers: [{init}]
+  containers: [{{image: "vllm/vllm-openai:v0.12.0", args: [--model, "{model}"{args}]}}]
+"""
+
+
+def download(source, path):
+    return f'{{name: get, image: x, command: [sh, -c, "hf download {source} --local-dir {path}"]}}'
+
+
+def test_a_download_tells_what_a_path_holds(subject):
+    deployment = subject(pod("/models/chat", download(KNOWN, "/models/chat"))).deployment
+    assert deployment.model.id == KNOWN
+    assert deployment.model_ref.value == KNOWN
+    assert deployment.model_ref.source.startswith("derived: init container: hf download, line 5")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/cache/models--Qwen--Qwen3-8B",
+        "/data/Qwen--Qwen3-8B/",
+        "/mnt/models/Qwen/Qwen3-8B",
+        "s3://bucket/models/Qwen--Qwen3-8B",
+        "gs://bucket/Qwen/Qwen3-8B",
+    ],
+)
+def test_folder_names_tell_the_hub_id(subject, path):
+    deployment = subject(pod(path)).deployment
+    assert deployment.model.id == KNOWN
+    assert deployment.model_ref.source == f"derived from the path {path}"
+
+
+def test_a_storage_address_leads_on(subject):
+    text = f"""\
+apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceService
+metadata: {{name: chat}}
+spec: {{model: {{uri: "pvc://claim", name: {KNOWN}}}, template: {{containers: [{{name: main}}]}}}}
+"""
+    deployment = subject(text).deployment
+    assert deployment.model.id == KNOWN
+    assert deployment.model_ref.source == "derived: spec.model.name, line 4"
+
+
+def test_the_policy_maps_paths_and_patterns(subject):
+    for paths in ({"/models/x": KNOWN}, {"/models/*": KNOWN}):
+        found = subject(pod("/models/x", download("org/other", "/models/x")), model_paths=paths)
+        assert found.deployment.model.id == KNOWN
+
+
+def test_a_served_name_is_a_hint_and_no_model(subject):
+    found = subject(pod("/models/x", args=f', --served-model-name, "{KNOWN}"'))
+    assert found.deployment.model is None
+    (problem,) = [p for p in found.deployment.problems if p.key == "model"]
+    assert f'model_paths = {{ "/models/x" = "{KNOWN}" }}' in problem.message
+
+
+def test_a_download_to_another_place_says_nothing(subject):
+    found = subject(pod("/models/x", download(KNOWN, "/models/y")))
+    assert found.deployment.model is None
+
+
+def test_whole_machines_have_the_gpus_of_their_type(subject):
+    text = """\
+apiVersion: kaito.sh/v1beta1
+kind: Workspace
+metadata: {name: chat}
+resource: {instanceType: Standard_NC48ads_A100_v4, count: 2}
+inference: {preset: {name: phi-4}}
+"""
+    deployment = subject(text).deployment
+    assert deployment.gpu_count.value == 4
+    assert deployment.gpu_count.source == "instanceType x 2 pods"
+    assert deployment.gpu.id == "a100-pcie-80gb"
+
+
+def test_a_negative_that_the_version_lacks_is_the_default(subject):
+    kwargs = "{enforce_eager: false, enable_prefix_caching: false, max_model_len: 4096}"
+    config = f"{{model_loading_config: {{model_id: {KNOWN}}}, engine_kwargs: {kwargs}}}"
+    text = f"applications: [{{args: {{llm_configs: [{config}]}}}}]\n"
+    found = subject(text)
+    assert found.deployment.settings.enable_prefix_caching.value is False
+    assert not [p for p in found.deployment.problems if "unrecognized" in p.message]
+    assert found.deployment.refusals == ()
+
+
+def test_dynamo_takes_the_model_by_flag_in_every_version(subject):
+    text = f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: chat}}
+spec:
+  containers:
+    - image: vllm/vllm-openai:v0.9.0
+      command: [python3, -m, dynamo.vllm, --model, {KNOWN}, --dyn-tool-call-parser, hermes]
+"""
+    found = subject(text)
+    assert found.deployment.model.id == KNOWN
+    assert found.deployment.refusals == ()
