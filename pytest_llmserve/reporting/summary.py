@@ -108,12 +108,19 @@ def _ledger_line(server: dict[str, Any]) -> str:
     ledger, kv = server["ledger"], server["kv"]
     if ledger is None:
         return "; ".join(server["unknown"]) or "no figures"
-    expected = {name: ledger[name]["expected"] for name in ("budget", "weights", "kv_available")}
-    other = expected["budget"] - expected["weights"] - expected["kv_available"]
-    line = (
-        f"{format_gib(expected['budget'])} GiB usable = {format_gib(expected['weights'])} weights "
-        f"+ {format_gib(other)} runtime + {format_gib(expected['kv_available'])} KV cache"
+    budget, weights, pool = (
+        ledger[name]["expected"] for name in ("budget", "weights", "kv_available")
     )
+    runtime = sum(ledger[name]["expected"] for name in ("activations", "non_torch"))
+    if ledger["graphs_in_budget"]:
+        runtime += ledger["graphs"]["expected"]
+    parts = f"{format_gib(weights)} weights + {format_gib(runtime)} runtime"
+    if pool != budget - weights - runtime:
+        line = f"{parts} + {format_gib(pool)} KV cache as stated, GiB"
+    elif pool < 0:
+        line = f"{format_gib(budget)} GiB usable, {format_gib(-pool)} too few for {parts}"
+    else:
+        line = f"{format_gib(budget)} GiB usable = {parts} + {format_gib(pool)} KV cache"
     return line if kv is None else f"{line}; {pool_words(kv)}"
 
 

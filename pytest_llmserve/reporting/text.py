@@ -18,6 +18,18 @@ MOST_LINES = 25
 _DTYPE_WORDS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
+def _wrapped(text: str) -> list[str]:
+    """Indented lines; paths and flags are never broken."""
+    return wrap(
+        text,
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def headline(verdict: Verdict) -> str:
     """The line that stands alone in summaries: id, then what and by how much."""
     return f"{verdict.id} {verdict.headline}"
@@ -37,7 +49,7 @@ def explain(verdict: Verdict, deployment: Deployment | None = None) -> str:
             rows[-1] = f"{rows[-1]}   {certainty_words(verdict)}"
         lines += ["", *("  " + row for row in rows)]
     for detail in verdict.details:
-        lines += wrap(detail, WIDTH, initial_indent="  ", subsequent_indent="    ")
+        lines += _wrapped(detail)
     if verdict.fixes:
         one = "this passes:" if len(verdict.fixes) == 1 else "any one of these passes:"
         lines += ["", f"  {one}", *("    " + _fix_line(fix) for fix in verdict.fixes)]

@@ -44,7 +44,7 @@ class Assembler:
                 location=launch.location,
                 policy=self.policy,
                 launch=launch,
-                not_planned=f"a {launch.runtime} server; only vllm is planned so far",
+                not_planned=f"run by {launch.runtime}; only vllm is planned so far",
             )
         facts = self.policy.facts_for(file, launch.name)
         return Server(

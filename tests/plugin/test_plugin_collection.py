@@ -162,7 +162,9 @@ def test_a_server_of_another_runtime_is_not_a_pass(pytester: pytest.Pytester) ->
     write(pytester, serve_sh="python -m sglang.launch_server --model-path a/b --tp 2\n")
     result = pytester.runpytest("--llmserve", "serve.sh")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["LLM001 cannot tell: * is a sglang server; only vllm is planned*"])
+    result.stdout.fnmatch_lines(
+        ["LLM001 cannot tell: * is run by sglang; only vllm is planned so far*"]
+    )
 
 
 @pytest.mark.parametrize(
