@@ -66,6 +66,8 @@ def gpu_choices(
 ) -> tuple[GpuChoice, ...]:
     """Every kind of GPU that may be chosen: each of them has to pass. Never empty."""
     stated, problem = _from_labels(launch, facts, user)
+    if not stated and problem is not None and problem.value is not None:
+        return (GpuChoice(spec=None, problem=problem),)  # the file says something: not overruled
     if not stated and facts.gpu is not None:
         declared = _from_policy(launch, facts.gpu, policy, user)
         if declared.spec is None:
@@ -92,9 +94,7 @@ def _from_labels(
         try:
             choices = _from_label(label, facts, user, memory_mib)
         except (AmbiguousGpu, UnknownGpu) as error:
-            problem = problem or Problem(
-                ProblemKind.UNKNOWN, f"{label.key}: {error}", label.location, key="gpu"
-            )
+            problem = problem or _label_problem(label, error, facts)
             continue
         ids = {c.spec.id for c in choices if c.spec}
         best_ids = {c.spec.id for c in best if c.spec}
@@ -107,6 +107,16 @@ def _from_labels(
         if not best or len(ids) < len(best_ids):
             best = choices
     return best, problem
+
+
+def _label_problem(label: GpuLabel, error: AmbiguousGpu | UnknownGpu, facts: Facts) -> Problem:
+    """Why a label names no part; with a value where the label does limit what it can be."""
+    message = f"{label.key}: {error}"
+    is_ambiguous = isinstance(error, AmbiguousGpu)
+    if is_ambiguous and facts.gpu is not None:
+        message += f"; the policy's gpu = {facts.gpu!r} is none of them"
+    value = "|".join(label.alternatives) if is_ambiguous else None
+    return Problem(ProblemKind.UNKNOWN, message, label.location, key="gpu", value=value)
 
 
 def _memory_mib(launch: Launch) -> int | None:

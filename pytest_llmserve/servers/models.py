@@ -145,6 +145,7 @@ def _hints(ref: Setting[str], args: ParsedArgs, launch: Launch) -> str:
         for item in value if isinstance(value, list | tuple) else [value]:
             if isinstance(item, str) and _ID.fullmatch(item):
                 names.setdefault(item, flag)
+    names.pop(ref.value, None)
     if not names:
         return ""
     shown = ", ".join(f"{name} ({how})" for name, how in names.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_llmserve.manifests.reader import read_file
-from pytest_llmserve.policy import Policy
+from pytest_llmserve.policy import Facts, Policy
 from pytest_llmserve.servers.assemble import Assembler
 
 KNOWN = "Qwen/Qwen3-8B"  # in the bundled catalogue
@@ -128,3 +128,19 @@ spec:
     found = subject(text)
     assert found.deployment.model.id == KNOWN
     assert found.deployment.refusals == ()
+
+
+def test_an_ambiguous_kind_is_not_overruled_by_another(subject):
+    text = f"""\
+model_name: chat
+docker_server: {{start_command: vllm serve {KNOWN}}}
+resources: {{accelerator: H100}}
+"""
+    settled = subject(text, facts=Facts(gpu="h100-nvl-94gb")).deployment
+    assert settled.gpu.id == "h100-nvl-94gb"
+    other = subject(text, facts=Facts(gpu="l4")).deployment
+    assert other.gpu is None
+    (problem,) = [p for p in other.problems if p.key == "gpu"]
+    assert "the policy's gpu = 'l4' is none of them" in problem.message
+    unknown = subject(text.replace("H100", "gpu-pool-7"), facts=Facts(gpu="l4")).deployment
+    assert unknown.gpu.id == "l4"

@@ -121,7 +121,7 @@ def _open_count(texts: list[str], place: object, count: int | None) -> tuple[Pro
     counts = sorted({pair[1] or 1 for text in texts if (pair := kind_and_count(text)) is not None})
     message = (
         f"accelerators leaves the number of GPUs open ({', '.join(map(str, counts))}): what hangs"
-        " on it is not known; keep one count, or declare gpu and gpu_count in the policy"
+        " on it is not known; keep accelerators of one count in a task"
     )
     return (Problem(ProblemKind.UNRESOLVED, message, place.location, key=_KEY),)
 
