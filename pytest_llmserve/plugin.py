@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="KIND=PATH",
         help="write a report; kinds: json, markdown, comment (the body of a pull-request comment), "
-        "gitlab (code quality), sarif",
+        "gitlab (code quality), sarif, plots (a folder)",
     )
     group.addoption(
         "--llmserve-compare",

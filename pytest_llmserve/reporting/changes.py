@@ -77,14 +77,14 @@ def changes_of(facts: Iterable[dict[str, Any]], prefix: str = "") -> list[Change
             )
     return rows + [
         Change(server=name, file=file, gpu="", what="server", old="there", new="gone")
-        for file, name in sorted(_gone(facts))
+        for file, name in sorted(_gone(facts, prefix))
     ]
 
 
-def _gone(facts: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def _gone(facts: Iterable[dict[str, Any]], prefix: str) -> Iterator[tuple[str, str]]:
     """Servers of the base that no file starts any more, by file and name."""
     for fact in facts:
-        yield from ((fact["file"], name) for name in fact.get("gone", ()))
+        yield from ((join(prefix, fact["file"]), name) for name in fact.get("gone", ()))
         yield from ((file, name) for file, name in fact.get("deleted", ()))
 
 

@@ -38,6 +38,12 @@ def test_every_kind_is_tried_here() -> None:
     assert set(NAMES) <= set(KINDS)
 
 
+def test_help_lists_the_kinds(pytester: pytest.Pytester) -> None:
+    text = " ".join(pytester.runpytest("--help").stdout.str().split())
+    kinds = text.partition("write a report; kinds: ")[2].partition(" --llmserve-")[0]
+    assert [kind for kind in (*KINDS, "plots") if kind not in kinds] == []
+
+
 def test_each_report_names_file_and_line(pytester: pytest.Pytester) -> None:
     write(pytester, deploy__chat_yaml=TOO_LONG, deploy__fine_yaml=FITS)
     result = run(pytester, "deploy")

@@ -68,3 +68,12 @@ def test_a_server_is_named_once() -> None:
     assert table[2] == r"| a\|b<br>a.yaml | l4 | x | 1 | 2 | +1 | ok |"
     assert table[3] == "|  |  | x | 1 | 2 | +1 |  |"
     assert changes_lines([row, row]) == ["a.yaml a|b, l4", *["    x  1 -> 2 (+1)"] * 2]
+
+
+def test_servers_that_are_gone_are_named_as_the_repository_names_them() -> None:
+    facts = [{**changed(status="same", words=[]), "gone": ["b"], "deleted": [("sub/z.yaml", "z")]}]
+    rows = changes_of(facts, "sub/")
+    assert [(row.file, row.server, row.new) for row in rows] == [
+        ("sub/a.yaml", "b", "gone"),
+        ("sub/z.yaml", "z", "gone"),
+    ]

@@ -5,6 +5,8 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from report_facts import CLOSE, TOO_LONG, checked, fact, server, verdict
 
 from pytest_llmserve.reporting.annotations import annotation_lines, are_wanted
@@ -53,6 +55,20 @@ def test_markdown_is_cut_to_its_size_and_never_torn() -> None:
     assert text.endswith("\n")
     assert len(rows(text)) >= 40
     assert markdown(checked(fleet(200, long)), max_bytes=10) == ""
+
+
+UGLY = st.text(st.sampled_from("a |`\\\n<>*_[]#@&~"), max_size=12)
+
+
+@given(UGLY, UGLY)
+def test_every_row_has_the_cells_of_its_header(name: str, headline: str) -> None:
+    text = markdown(checked([fact(server(name, "a.yaml", 1), {**TOO_LONG, "headline": headline})]))
+    width = 0
+    for line in text.splitlines():
+        cells = len(re.findall(r"(?<!\\)(?:\\\\)*\|", line))
+        assert not line.startswith("|") or cells == (width or cells), line
+        width = cells if line.startswith("|") else 0
+    assert text.count("\n| **LLM102**") == 1
 
 
 def test_a_comment_is_within_githubs_limit() -> None:
