@@ -63,10 +63,14 @@ class Guard:
         Raises:
             BaselineError: the baseline cannot be used.
         """
-        path = policy.base_dir / policy.guard.baseline
-        if path not in self._baselines:
-            self._baselines[path] = {f.key: f for f in read_baseline(path)}
-        return self._baselines[path].get((policy.relative(file), server, invariant))
+        accepted = self._baselines.get(policy.base_dir)
+        if accepted is None:
+            path = policy.base_dir / policy.guard.baseline
+            accepted = {finding.key: finding for finding in read_baseline(path)}
+            self._baselines[policy.base_dir] = accepted
+        if not accepted:
+            return None
+        return accepted.get((policy.relative(file), server, invariant))
 
     def ignored(self, policy: Policy, file: Path, server: Server, verdict: Verdict) -> str | None:
         """Why a finding is ignored, or ``None``: a comment on its line, or a rule of the policy."""
