@@ -30,7 +30,10 @@ _KINDS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "MultiRoleInference": (("kaito.sh", "operators.kaito:read_kaito"),),
     "OpenModel": (("llmaz.io", "operators.llmaz:read_open_model"),),
     "Playground": (("inference.llmaz.io", "operators.llmaz:read_playground"),),
-    "Service": (("inference.llmaz.io", "operators.llmaz:read_service"),),
+    "Service": (
+        ("inference.llmaz.io", "operators.llmaz:read_service"),
+        ("serving.knative.dev", "pod_templates:read_pods"),
+    ),
     "BackendRuntime": (("", "operators.llmaz:read_backend"),),
     "NIMService": (("", "operators.nim:read_nim"),),
     "VLLMRuntime": (("", "charts.production_stack:read_runtime"),),

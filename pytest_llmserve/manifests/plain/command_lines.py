@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 _PROCESS: Final = re.compile(r"(?m)^([\w-]+):[ \t]*(.+)$")
 _TARGET: Final = re.compile(r"^@?([\w./%$()-]+(?:[ \t]+[\w./$()-]+)*)[^:=\n]*:(?![=:])")
 _SETTING: Final = re.compile(r"^(?:export\s+)?([A-Za-z_]\w*)\s*(\?|:{0,2}|\+)=[ \t]*(.*)$")
+# A mark stands before a command, not before the rest of a continued one.
 _MAKE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)|\$\{([A-Za-z_]\w*)\}|\{\{\s*([A-Za-z_]\w*)\s*\}\}")
+
+_PIECE: Final = re.compile(r"\$\$|(?m:(?<!\\\n)^[ \t]*[@-]+)|" + _MAKE.pattern)
 
 
 def read_procfile(text: str, objects: Objects) -> None:
@@ -75,7 +78,7 @@ def _recipes(text: str) -> Iterator[tuple[str, int, int]]:
 def _expanded(recipe: SourceText, values: dict[str, str]) -> SourceText:
     """``$(NAME)`` put in, ``$$`` undone, the marks ``@`` and ``-`` before a line dropped."""
     edits: list[tuple[int, int, str]] = []
-    for match in re.finditer(r"\$\$|(?m:^[ \t]*[@-]+)|" + _MAKE.pattern, recipe.text):
+    for match in re.finditer(_PIECE, recipe.text):
         name = match[1] or match[2] or match[3]
         if match[0] == "$$":
             edits.append((match.start(), match.end(), "$"))

@@ -47,7 +47,7 @@ def read_unit(text: str, objects: Objects) -> None:
     # An empty assignment clears the ones before it.
     blank = max((i for i, s in enumerate(start) if not s.text.strip()), default=-1)
     for source in start[blank + 1 :] or ([SourceText("", "", (0,), ((1, 1),))] if image else []):
-        words = _expanded(source, values) if source.text else []
+        words = _expanded(source, values, has_prefix=image is None) if source.text else []
         container = Container(
             image=Field(mark_placeholders(image[0])) if image else None,
             entrypoint=None if image else words,
@@ -116,11 +116,11 @@ def _environment_file(text: str, gathering: object, values: dict[str, str]) -> N
         values.update(parse_env_file(beside))
 
 
-def _expanded(source: SourceText, values: dict[str, str]) -> list[Field]:
+def _expanded(source: SourceText, values: dict[str, str], *, has_prefix: bool) -> list[Field]:
     """Words of a command; ``${NAME}`` from Environment, ``$NAME`` split at blanks too."""
     text = source.text.lstrip()
     offset = len(source.text) - len(text)
-    while text[:1] in "-@:+!":  # prefixes of ExecStart
+    while has_prefix and text[:1] in "-@:+!":  # prefixes of ExecStart
         text, offset = text[1:], offset + 1
     source = source.part(offset, len(source.text))
     edits = [

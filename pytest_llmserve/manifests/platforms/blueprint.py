@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 from pytest_llmserve.manifests.containers import read_container
 from pytest_llmserve.manifests.found import Container
 from pytest_llmserve.manifests.launch import GpuClaim, GpuLabel
-from pytest_llmserve.manifests.making import argument_fields, image_of, number
+from pytest_llmserve.manifests.making import image_of, number
 from pytest_llmserve.manifests.pods import PodServer, add_server
 from pytest_llmserve.manifests.secrets import masked
+from pytest_llmserve.manifests.variables import expand_kubelet, mark_placeholders
+from pytest_llmserve.manifests.words import Field
 from pytest_llmserve.manifests.yaml_nodes import Mapping, Scalar
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ def read_blueprint(root: Mapping, objects: Objects) -> None:
     if group:
         return
     values, places = _environment(root)
-    arguments = argument_fields(root.get("recipe_container_command_args"))
-    command = argument_fields(root.get("recipe_container_command")) or None
+    arguments = _words(root, "recipe_container_command_args", values)
+    command = _words(root, "recipe_container_command", values) or None
     reading = read_container(
         Container(
             image=image_of(root.get("recipe_image_uri")),
@@ -58,6 +60,15 @@ def read_blueprint(root: Mapping, objects: Objects) -> None:
     if not reading.found:
         objects.gathering.problems.extend(reading.problems)
         objects.gathering.ignored.append(f"recipe {name}: {reading.ignored}")
+
+
+def _words(root: Mapping, key: str, values: dict[str, str]) -> list[Field]:
+    """An argument list in which Kubernetes puts the container's variables."""
+    return [
+        Field(mark_placeholders(expand_kubelet(item.source(), values)))
+        for item in root.items(key)
+        if isinstance(item, Scalar)
+    ]
 
 
 def _environment(root: Mapping) -> tuple[dict[str, str], dict[str, Location]]:

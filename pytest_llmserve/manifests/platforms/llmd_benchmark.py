@@ -143,9 +143,11 @@ def _claim(part: Mapping, scenario: Mapping) -> GpuClaim:
             count_per_pod=stated.count_per_pod,
             count_source=stated.count_source,
             count_location=stated.count_location,
+            pods_per_instance=_pods(part),
             resource=stated.resource,
             labels=labels,
         )
+    pods = _pods(part)
     node = part.get("accelerator", "count")
     tensor = number(part.get("parallelism", "tensor"))
     tensor = tensor or number(scenario.get("model", "tensorParallelSize")) or 1
@@ -155,6 +157,14 @@ def _claim(part: Mapping, scenario: Mapping) -> GpuClaim:
         count_per_pod=count if count is not None else tensor * local,
         count_source="accelerator.count" if count is not None else "parallelism",
         count_location=(node or part).location,
+        pods_per_instance=pods,
         resource=scenario.text("accelerator", "resource") or "nvidia.com/gpu",
         labels=labels,
     )
+
+
+def _pods(part: Mapping) -> int:
+    """Pods of one instance: data ranks that do not fit into one pod."""
+    data = number(part.get("parallelism", "data"))
+    local = number(part.get("parallelism", "dataLocal"))
+    return data // local if data and local and data > local else 1
