@@ -191,7 +191,10 @@ def argument_differences(launch: Launch, server: dict[str, Any]) -> list[str]:
         is_switch_off = value == "false" and (f"no-{name}", "") in only_ours
         if is_switch_off:
             partner = (f"no-{name}", "")
-        if partner and (OPEN.search(value) or "***" in partner[1] or is_switch_off):
+        is_absent = value == "false" and launch.runtime != "vllm" and partner is None
+        if is_absent:  # their switches have no negative: false and absent are one
+            del only_theirs[name, value]
+        elif partner and (OPEN.search(value) or "***" in partner[1] or is_switch_off):
             del only_theirs[name, value], only_ours[partner]
     for name, value in list(only_theirs):
         if (name, value) == ("", "") or (OPEN.search(value) and not name):

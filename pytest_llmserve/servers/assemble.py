@@ -14,7 +14,7 @@ from pytest_llmserve.runtimes.vllm.args import parse_args, stated_from_kwargs
 from pytest_llmserve.runtimes.vllm.deploy import VllmInputs
 from pytest_llmserve.runtimes.vllm.flags import flag_table
 from pytest_llmserve.runtimes.vllm.versions import NEWEST_KNOWN, version_from_image
-from pytest_llmserve.servers.gpus import gpu_choices, gpu_count
+from pytest_llmserve.servers.gpus import every_gpu, gpu_choices, gpu_count
 from pytest_llmserve.servers.models import ModelShelf
 from pytest_llmserve.servers.server import Server
 from pytest_llmserve.subject import Subject
@@ -122,7 +122,7 @@ class Assembler:
         env = {key: word.text for key, word in launch.env.items() if not word.unresolved}
         for choice in gpu_choices(launch, facts, self.policy, self.parts()):
             problems = (*launch.problems, *args.problems, model_problem, choice.problem)
-            yield VllmInputs(
+            inputs = VllmInputs(
                 name=launch.name,
                 location=launch.location,
                 launch=launch,
@@ -138,6 +138,10 @@ class Assembler:
                 env=env,
                 problems=tuple(p for p in problems if p is not None),
             )
+            every = every_gpu(launch) if inputs.gpu_count is None else None
+            if every is not None and inputs.settings().world_size == every.value:
+                inputs = replace(inputs, gpu_count=every)
+            yield inputs
 
 
 # Programs around vLLM that read its flags with the API server's own parser.

@@ -48,6 +48,18 @@ def gpu_count(launch: Launch, facts: Facts) -> Setting[int] | None:
     return None
 
 
+def every_gpu(launch: Launch) -> Setting[int] | None:
+    """One GPU where the file gives all that the machine has: ``--gpus all``, ``count: all``.
+
+    A machine that starts such a container has at least one, so a server of one GPU is served;
+    whether there are enough for more of them is not stated.
+    """
+    source = launch.gpu.count_source
+    if launch.gpu.count_per_pod is not None or not source.endswith("all"):
+        return None
+    return Setting(1, f"{source}: at least one", launch.gpu.count_location)
+
+
 def _whole_machines(claim: GpuClaim) -> GpuClaim:
     """The claim with the GPUs of the instance type that it names, where the table knows it."""
     counts = {

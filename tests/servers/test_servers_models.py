@@ -144,3 +144,13 @@ resources: {{accelerator: H100}}
     assert "the policy's gpu = 'l4' is none of them" in problem.message
     unknown = subject(text.replace("H100", "gpu-pool-7"), facts=Facts(gpu="l4")).deployment
     assert unknown.gpu.id == "l4"
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (2, None)])
+def test_all_gpus_are_at_least_one(subject, size, count):
+    devices = "[{driver: nvidia, count: all, capabilities: [gpu]}]"
+    resources = f"{{resources: {{reservations: {{devices: {devices}}}}}}}"
+    command = f"--model {KNOWN} -tp {size}"
+    text = f"services: {{a: {{image: vllm/vllm-openai, command: {command}, deploy: {resources}}}}}"
+    found = subject(text).deployment.gpu_count
+    assert (found and found.value) == count
