@@ -13,6 +13,7 @@ from packaging.version import Version
 from planning import gpt_oss, gpu, heads, llama_8b, model, pool, settings
 from serving import settle
 
+from pytest_llmserve.assertions import LlmServe
 from pytest_llmserve.models.config_reader import read_config
 from pytest_llmserve.models.errors import BadConfig
 from pytest_llmserve.models.spec import Experts, Group, ModelSpec, Shard, Weight
@@ -22,6 +23,7 @@ from pytest_llmserve.runtimes.vllm.weights import weight_bytes
 from pytest_llmserve.units import GIB
 
 LLAMA = llama_8b()
+LLAMA_1B = replace(LLAMA, id="org/draft")
 V32 = Version("0.32.0")
 # The shape of yuhuili/EAGLE3-LLaMA3.1-Instruct-8B.
 EAGLE3: dict[str, Any] = {
@@ -119,9 +121,9 @@ def test_methods_without_weights(method):
 @pytest.mark.parametrize(
     ("method", "named", "words"),
     [
-        ("eagle3", None, "eagle3: the draft model's config was not given"),
-        ("draft_model", "org/small", "draft_model: the config of org/small was not given"),
-        ("medusa", "org/heads", "medusa: the config of org/heads was not given"),
+        ("eagle3", None, "the config that eagle3 drafts with was not given"),
+        ("draft_model", "org/small", "the config of org/small was not given"),
+        ("medusa", "org/heads", "the config of org/heads was not given"),
         ("mtp", "google/gemma-4-31B-it-assistant", "the config of google/gemma-4-31B-it-assistant"),
     ],
 )
@@ -210,3 +212,30 @@ def test_what_drafts_by_its_name(config, method, named):
     found = settle(f"--speculative-config '{config}'", version="0.32.0")
     assert found.speculative_method.value == method
     assert (found.draft_model is not None) is named
+
+
+@pytest.mark.parametrize(
+    "name", ["meta-llama/Llama-3.2-1B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"]
+)
+def test_bundled_drafts_are_planned(name):
+    # Both are smaller than 2.5 GB: the heads 0.79 GiB, the model 2.30 GiB with a copied embedding.
+    config = {"model": name, "num_speculative_tokens": 3}
+    server = LlmServe().server(
+        "meta-llama/Llama-3.1-8B-Instruct",
+        gpu="h100-sxm-80gb",
+        version="0.32.0",
+        speculative_config=config,
+    )
+    plain = LlmServe().server(
+        "meta-llama/Llama-3.1-8B-Instruct", gpu="h100-sxm-80gb", version="0.32.0"
+    )
+    with_draft, without = (found.subjects[0].plan.vram for found in (server, plain))
+    assert with_draft is not None
+    assert without is not None
+    drafted = (with_draft.weights_bytes - without.weights_bytes).expected / GIB
+    assert 0.7 < drafted < 2.5
+
+
+def test_online_quantisation_is_the_target_s_alone():
+    assert held("draft_model", LLAMA_1B, quantization="fp8") == held("draft_model", LLAMA_1B)
+    assert held("mtp", None, quantization="fp8") < held("mtp", None)

@@ -112,8 +112,17 @@ class VllmInputs:
             version=self.version.value,
             model=self.model,
             gpu=self.gpu,
-            draft=self.draft,
+            draft=self.draft or self._bundled_draft(deployment),
         )
+
+    def _bundled_draft(self, deployment: Deployment) -> ModelSpec | None:
+        """The draft model of the bundled catalogue, where the settings name one of it."""
+        name = self._vllm(deployment).draft_model
+        if name is None:
+            return None
+        from pytest_llmserve.models.catalogue import find_in_catalogue
+
+        return find_in_catalogue(name)
 
     def costs(self, deployment: Deployment) -> StepCosts:
         """What one GPU reads and computes, in coefficients of batch and tokens."""

@@ -80,8 +80,8 @@ def _is_another(name: str | None, model: ModelSpec) -> bool:
 
 
 def _words(method: str, name: str | None) -> str:
-    which = f"the config of {name}" if name else "the draft model's config"
-    return f"speculative decoding by {method}: {which} was not given"
+    which = f"of {name}" if name else f"that {method} drafts with"
+    return f"the config {which} was not given"
 
 
 def _beside_target(given: ModelSpec, model: ModelSpec, method: str) -> ModelSpec:

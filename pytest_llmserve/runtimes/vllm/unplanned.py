@@ -23,7 +23,7 @@ def _unplanned(args: ParsedArgs, model: ModelSpec | None) -> Iterator[Unknown]:
     if stated := _used(args, "enable_sleep_mode"):
         # vllm-project/vllm#40256 (2026-04: 2 GiB too much for the pool, then out of memory) and
         # #43951 (0.21: 71 GiB stranded while experts were laid out anew).
-        why = "hides memory from the profile run: 2 to 71 GiB were reported"
+        why = "hides memory from the profile run (2 to 71 GiB seen)"
         yield _unknown("memory", stated, why)
     if stated := _used(args, "offload_group_size"):
         yield _unknown("weights", stated, "keeps whole layers in host memory: not modelled")

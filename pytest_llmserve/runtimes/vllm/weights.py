@@ -175,6 +175,9 @@ def weight_bytes(
         _cache[key] = cached
     if draft is None or not rank.is_last_stage:
         return cached[1]
+    if draft.id == model.id:
+        # The model's own layer is quantised while loading as the model is; another draft is not.
+        draft = served_model(draft, settings)
     return _with_draft(cached[1], draft, settings, rank, padding)
 
 
@@ -244,7 +247,6 @@ def _with_draft(
     loaded: WeightBytes, draft: ModelSpec, settings: VllmSettings, rank: Rank, padding: Padding
 ) -> WeightBytes:
     """The same with a draft on the last stage, on all ranks of the target or whole on each."""
-    draft = served_model(draft, settings)
     bits = DTYPE_BITS[settings.dtype.value or draft.dtype]
     size = settings.draft_tensor_parallel_size or rank.tensor_parallel_size
     place = replace(
