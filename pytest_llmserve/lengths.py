@@ -6,7 +6,6 @@ taken as evenly spread; above the last one there are none, so the last has to be
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -85,6 +84,8 @@ def from_histogram(path: Path) -> RequestLengths:
     Raises:
         ValueError: the file cannot be read or a line is wrong; the message names both.
     """
+    import csv
+
     try:
         with path.open(encoding="utf-8", newline="") as lines:
             reader = csv.DictReader(lines)

@@ -38,8 +38,15 @@ class AtOnce:
 
     low: int
     expected: int
-    high: int
+    high: int | None
+    """``None``: at the slow end so many are in flight that nothing is expected."""
     n: int
+
+    @property
+    def words(self) -> str:
+        """``17 (13 to 42)``."""
+        high = f"to {self.high:,}" if self.high is not None else "or more"
+        return f"{self.expected:,} ({self.low:,} {high})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +158,14 @@ def at_once(subject: Subject, rate_per_s: float) -> AtOnce | NoExpectation:
     low = _balance(subject, rate_per_s, lambda time: time.low_s)
     expected = _balance(subject, rate_per_s, lambda time: time.expected_s)
     high = _balance(subject, rate_per_s, lambda time: time.high_s)
-    for found in (low, expected, high):
-        if isinstance(found, NoExpectation):
-            return found
-    assert isinstance(low, int)
-    assert isinstance(expected, int)
-    assert isinstance(high, int)
+    if isinstance(expected, NoExpectation):
+        return expected
     request = expected_request(subject, expected)
+    # the fast end needs fewer at once, of which more is known
+    assert isinstance(low, int)
     assert not isinstance(request, NoExpectation)
-    return AtOnce(low=low, expected=expected, high=high, n=request.n)
+    known_high = None if isinstance(high, NoExpectation) else high
+    return AtOnce(low=low, expected=expected, high=known_high, n=request.n)
 
 
 def _balance(

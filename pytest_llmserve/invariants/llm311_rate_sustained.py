@@ -32,20 +32,18 @@ def check(subject: Subject) -> Verdict:
     evidence: dict[str, float | int | str] = {
         "in_flight": flight.expected,
         "in_flight_low": flight.low,
-        "in_flight_high": flight.high,
         "room": room,
     }
-    words = (
-        f"{load.rate_per_s:g} requests/s keep {flight.expected:,} ({flight.low:,} to "
-        f"{flight.high:,}) in flight"
-    )
+    if flight.high is not None:
+        evidence["in_flight_high"] = flight.high
+    words = f"{load.rate_per_s:g} requests/s keep {flight.words} in flight"
     details = (
         f"rate x time of a request (Little's law); the time is an estimate from {flight.n} "
         f"measurements; max_num_seqs {settings.max_num_seqs.value:,}, the KV cache holds "
         f"{held.expected:,} requests of {load.tokens_held(flight.expected):,} tokens",
     )
     least = min(held.low, settings.max_num_seqs.value)
-    if flight.high <= least:
+    if flight.high is not None and flight.high <= least:
         return passed(f"{words}; there is room for {room:,}", details=details, evidence=evidence)
     is_likely = flight.expected > room
     return failed(

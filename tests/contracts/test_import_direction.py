@@ -35,8 +35,8 @@ MAY_IMPORT = {
     },
     "physics": {"units", "policy", "models", "servers"},
     "assertions": {
-        "physics", "units", "verdict", "hardware", "models", "manifests", "policy", "subject", "invariants",
-        "reporting", "servers",
+        "physics", "units", "verdict", "hardware", "models", "manifests", "policy", "subject",
+        "invariants", "reporting", "servers",
     },
     "sweeps": {
         "units", "hardware", "models", "engine", "runtimes", "subject", "invariants", "assertions",
@@ -46,8 +46,8 @@ MAY_IMPORT = {
     },
     "plots": {"units", "engine", "invariants", "subject", "sweeps"},
     "_pytest": {
-        "plots", "verdict", "guard", "manifests", "policy", "policy_file", "invariants", "reporting",
-        "servers",
+        "plots", "verdict", "guard", "manifests", "policy", "policy_file", "invariants",
+        "reporting", "servers",
     },
     "plugin": {"verdict", "policy", "assertions", "servers", "_pytest"},
     "__init__": {"verdict", "hardware", "models", "servers", "assertions", "sweeps"},

@@ -127,6 +127,15 @@ def test_a_sustained_rate() -> None:
     assert (queues.outcome, queues.certainty) == (Outcome.FAILED, Certainty.LIKELY)
     may = judge("rate-sustained", facts=facts, max_model_len=8192, max_num_seqs=16)
     assert (may.outcome, may.certainty) == (Outcome.FAILED, Certainty.CLOSE)
+    open_end = judge(
+        "rate-sustained",
+        LLAMA_70B,
+        facts=Facts(workload=load(prompt=2046, rate_per_s=0.5)),
+        tensor_parallel_size=2,
+        max_model_len=16_384,
+    )
+    assert "keep 7 (5 or more) in flight" in open_end.headline
+    assert open_end.certainty in (Certainty.LIKELY, Certainty.CLOSE)
     too_many = judge("rate-sustained", facts=Facts(workload=load(rate_per_s=400.0)))
     assert too_many.outcome is Outcome.CANNOT_TELL
 
