@@ -1,5 +1,7 @@
 """Expectations: above their floor, inside their interval, and silent where nothing was measured."""
 
+from typing import Any
+
 import pytest
 from engine_specs import gpu, llama_31_8b, llama_31_70b, mixtral_8x7b
 from hypothesis import given, settings
@@ -102,7 +104,7 @@ def test_too_much_prefill_is_not_predicted() -> None:
 
 def test_prefill_holds_decoding_up() -> None:
     """16 requests of 1000 + 500 tokens: 15 prefills in 500 steps."""
-    load = {"concurrency": 16, "prompt_tokens": 1000, "output_tokens": 500}
+    load: dict[str, Any] = {"concurrency": 16, "prompt_tokens": 1000, "output_tokens": 500}
     step = told(tpot_expected(LLAMA, H100, "bfloat16", batch=16, context=1250))
     first = told(ttft_expected(LLAMA, H100, "bfloat16", prompt_tokens=1000))
     loaded = told(loaded_tpot_expected(LLAMA, H100, "bfloat16", **load))

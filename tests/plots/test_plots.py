@@ -82,7 +82,8 @@ def test_a_bar_adds_up_to_the_budget() -> None:
     figure = vram_bars([CHAT, LARGE])
     assert figure is not None
     (axes,) = figure.axes
-    widths = [patch.get_width() for patch in axes.patches[: len(bar.parts)]]
+    bars: list[Any] = list(axes.patches)
+    widths = [patch.get_width() for patch in bars[: len(bar.parts)]]
     assert widths == pytest.approx([size for _, size in bar.parts])
     assert labelled(figure, "budget").get_xdata()[0] == pytest.approx(bar.budget_gib)
     assert [t.get_text() for t in axes.get_yticklabels()] == [
