@@ -43,6 +43,13 @@ LEFT_OUT = {
     "deepseek-multinode": "several nodes, flags not told",
     "cap-": "only the capacity of a card",
 }
+# Notes that say: these flags are not (all of) those of the server, or it was not alone.
+NOT_AS_SHOWN = re.compile(
+    r"\b(?:args|flags)\b[^.;]*\b(?:inferred|not shown|not in)"
+    r"|\bTP ?\d*\b[^.;]*\b(?:inferred|assumed|read)\b"
+    r"|other load on the GPU|of another process",
+    re.IGNORECASE,
+)
 # Names that reports use for parts of the catalogue.
 GPU_NAMES = {
     "NVIDIA H20 141GB": "h20-3e-141gb",
@@ -156,6 +163,8 @@ def _case(corpus: Corpus, record: dict[str, Any]) -> Case | str:
         return f"model not known: {name}"
     inferred = {str(word).removeprefix("observed.") for word in record.get("inferred") or ()}
     doubts += [part for part in ("args", "gpu", "model") if part in inferred]
+    if NOT_AS_SHOWN.search(record.get("notes") or ""):
+        doubts.append("args")
     doubts += [] if is_stated else ["version"]
     observed = record["observed"]
     gpu, total = gpu_of(record.get("gpu")), observed.get("gpu_total_gib")

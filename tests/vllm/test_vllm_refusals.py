@@ -600,3 +600,19 @@ def test_headlines_fit_a_summary_line() -> None:
 def test_unknowns_refuse_nothing() -> None:
     line = "--kv-cache-dtype fp8 --dtype bfloat16"
     assert refused(line, gpu=None, count=None) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "env", "expected"),
+    [
+        # vllm-project/vllm#26431: 0.11.0 on an RTX 3090.
+        ("0.11.0", "rtx-3090", {}, ["dtype"]),
+        ("0.11.0", "rtx-3090", {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}, []),
+        ("0.11.0", "rtx-4090", {}, []),
+        ("0.16.0", "rtx-3090", {}, []),
+    ],
+)
+def test_fp8_cache_of_0_11_on_ampere(version, gpu, env, expected):
+    found = refused("--kv-cache-dtype fp8_e5m2", version=version, gpu=gpu, env=env)
+    assert [refusal.rule for refusal in found] == expected
+    assert not any(refusal.is_certain for refusal in found)

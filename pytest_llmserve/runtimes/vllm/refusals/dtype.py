@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _DTYPE: Final = ("dtype",)
 _KV: Final = ("kv_cache_dtype", "block_size")
+_ADA: Final = 89
 _FULL_WIDTH: Final = ("float16", "bfloat16")
 # Where fp8 caches work was read in 0.33 and run on 0.32; older backends differ in detail.
 _KV_RULES_READ: Final = "0.32"
@@ -86,6 +87,29 @@ def _fp8_cache(case: Case) -> Refusal | None:
         expected="--kv-cache-dtype auto",
         at=_KV,
         is_certain=at_least(case.version, _KV_RULES_READ),
+    )
+
+
+def _fp8_cache_by_triton(case: Case) -> Refusal | None:
+    """0.11 took Triton where FlashAttention 3 is missing, whose kernel needs Ada.
+
+    Seen once: vllm-project/vllm#26431, 0.11.0 on an RTX 3090.
+    """
+    capability, backend = case.capability, case.settings.attention_backend.value
+    is_fp8 = case.settings.kv_cache_dtype.value.startswith("fp8")
+    is_0_11 = at_least(case.version, "0.11") and not at_least(case.version, "0.12")
+    if not (is_fp8 and is_0_11) or capability is None or not 80 <= capability < _ADA:
+        return None
+    if backend is not None and "FLASHINFER" in backend.upper():
+        return None
+    return case.refuse(
+        "dtype",
+        f"an FP8 KV cache needs compute capability 8.9 in vllm 0.11, the GPU has "
+        f"{capability / 10:.1f}",
+        "type fp8e4nv not supported in this architecture",
+        expected="--kv-cache-dtype auto, or env VLLM_ATTENTION_BACKEND=FLASHINFER",
+        at=_KV,
+        is_certain=False,
     )
 
 
@@ -164,6 +188,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _float16,
     _cache_width,
     _fp8_cache,
+    _fp8_cache_by_triton,
     _fp8_e5m2_cache,
     _nvfp4_cache,
     _sparse_attention,
