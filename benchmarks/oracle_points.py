@@ -126,7 +126,11 @@ def _compare(report: OracleReport, corpus: Corpus, point: dict[str, Any]) -> Non
     wrong = differences(point, settings)
     report.settings.add(is_right=not wrong, where=f"{where}: {'; '.join(wrong)}")
     if model.unsupported:
-        _count_untold(report, point, f"{point['config']}: {', '.join(model.unsupported)}")
+        why = f"{point['config']}: {', '.join(model.unsupported)}"
+        is_tower = all("tower" in part for part in model.unsupported)
+        _count_untold(report, point, why, has_layout=is_tower)
+        if is_tower:  # the layers, and so the pool, are known
+            _compare_pools(report, point, inputs, settings, where)
         return
     _compare_weights(report, point, inputs, settings, where)
     _compare_pools(report, point, inputs, settings, where)
@@ -142,14 +146,16 @@ def _stand_in_args(point: dict[str, Any], model: ModelSpec) -> list[str]:
     return ["--attention-backend", "CUTLASS_MLA"]
 
 
-def _count_untold(report: OracleReport, point: dict[str, Any], why: str) -> None:
+def _count_untold(
+    report: OracleReport, point: dict[str, Any], why: str, *, has_layout: bool = False
+) -> None:
     if point.get("error"):
         report.answers.untold[why] += 1
         return
     if "param_bytes_per_rank" in point:
         report.weights_thousandth.untold[why] += 1
         report.weights_hundredth.untold[why] += 1
-    if point.get("kv"):
+    if point.get("kv") and not has_layout:
         report.pools.untold[why] += len(point["kv"])
         report.requests.untold[why] += 1
 
