@@ -76,8 +76,8 @@ _KEYS: Final[tuple[tuple[frozenset[str], str], ...]] = tuple(
 )
 # Flags that only these runtimes' settings files have.
 _SGLANG: Final = frozenset(
-    {"mem-fraction-static", "tp-size", "model-path", "context-length", "enable-dp-attention"}
-    | {"chunked-prefill-size", "max-running-requests", "cuda-graph-max-bs", "attention-backend"}
+    {"mem-fraction-static", "tp-size", "enable-dp-attention", "disable-radix-cache"}
+    | {"chunked-prefill-size", "max-running-requests", "cuda-graph-max-bs"}
 )
 _TRTLLM: Final = frozenset(
     {
@@ -162,7 +162,7 @@ def read_mapping(root: Mapping, objects: Objects, *, is_values: bool = False) ->
     name = objects.gathering.path.name.lower()
     from pytest_llmserve.manifests.charts.values import is_values as looks_like_values
 
-    if is_values or "values" in name or looks_like_values(root):
+    if is_values or "values" in name or looks_like_values(root, strict=True):
         call("charts.helm:read_values", root, objects)
         return True
     return False

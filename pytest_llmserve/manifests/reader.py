@@ -59,7 +59,9 @@ def read_file(
         message = "nested too deeply to be read"
         gathering.problem(ProblemKind.UNREADABLE, message)
     if not gathering.launches and not gathering.problems:
-        seen = "; ".join(gathering.ignored[:4]) or "an empty file"
+        is_empty = not any(row.strip(" -") for row in text.split("\n") if row.lstrip()[:1] != "#")
+        nothing = "an empty file" if is_empty else "nothing in it starts one"
+        seen = "; ".join(gathering.ignored[:4]) or nothing
         gathering.problem(ProblemKind.UNKNOWN, f"no server here: {seen}")
     return Reading(
         file=shown,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pytest_llmserve.verdict import Location
 
 
+_OTHERS: Final = re.compile(
+    r"tpu|habana|gaudi|hpu|neuron|trn\d|inf\d|huawei|ascend|npu|gpu\.intel|xpu|i915|^cpu$",
+    re.IGNORECASE,
+)
 _MEMORY_LABELS: Final = ("karpenter.k8s.aws/instance-gpu-memory", "nvidia.com/gpu.memory")
 
 
@@ -77,6 +82,9 @@ def gpu_choices(
     launch: Launch, facts: Facts, policy: Policy, user: Mapping[str, GpuSpec]
 ) -> tuple[GpuChoice, ...]:
     """Every kind of GPU that may be chosen: each of them has to pass. Never empty."""
+    other = _other_accelerator(launch)
+    if other is not None:
+        return (GpuChoice(spec=None, problem=other),)
     stated, problem = _from_labels(launch, facts, user)
     if not stated and problem is not None and problem.value is not None:
         return (GpuChoice(spec=None, problem=problem),)  # the file says something: not overruled
@@ -84,6 +92,8 @@ def gpu_choices(
         declared = _from_policy(launch, facts.gpu, policy, user)
         if declared.spec is None:
             return (declared,)
+        if (wrong := _wrong_vendor(launch, declared.spec, policy)) is not None:
+            return (GpuChoice(spec=None, problem=wrong),)
         stated = (declared,)
     resource = launch.gpu.resource or ""
     if resource.startswith("nvidia.com/mig-"):
@@ -91,6 +101,29 @@ def gpu_choices(
     if stated:
         return stated
     return (GpuChoice(spec=None, problem=problem or _not_stated(launch)),)
+
+
+def _other_accelerator(launch: Launch) -> Problem | None:
+    """A resource that is no GPU of NVIDIA or AMD: what runs there is not modelled."""
+    resource = launch.gpu.resource
+    if resource is None or not _OTHERS.search(resource):
+        return None
+    message = f"{launch.name} runs on {resource}: accelerators but GPUs are not modelled"
+    place = launch.gpu.count_location or launch.location
+    return Problem(ProblemKind.UNKNOWN, message, place, key="gpu", value=resource)
+
+
+def _wrong_vendor(launch: Launch, spec: GpuSpec, policy: Policy) -> Problem | None:
+    """The policy's part where the file asks for GPUs of the other vendor."""
+    vendor = (launch.gpu.resource or "").partition(".com/")[0]
+    if vendor not in ("nvidia", "amd") or spec.vendor.lower() == vendor:
+        return None
+    message = (
+        f"the file asks for {launch.gpu.resource}, {policy.origin} says gpu = {spec.id!r}, which is"
+        f" {spec.vendor}'s"
+    )
+    place = launch.gpu.count_location or launch.location
+    return Problem(ProblemKind.UNKNOWN, message, place, key="gpu", value=spec.id)
 
 
 def _from_labels(
@@ -115,7 +148,8 @@ def _from_labels(
                 f"labels disagree on the GPU: {label.key} says {', '.join(sorted(ids))}, "
                 f"another one says {', '.join(sorted(best_ids))}"
             )
-            return (), Problem(ProblemKind.UNKNOWN, message, label.location, key="gpu")
+            said = "|".join(sorted(ids | best_ids))
+            return (), Problem(ProblemKind.UNKNOWN, message, label.location, key="gpu", value=said)
         if not best or len(ids) < len(best_ids):
             best = choices
     return best, problem

@@ -245,3 +245,21 @@ def test_a_plain_manifest_loads_no_other_reader(tmp_path):
     )
     for other in ("operators", "charts", "platforms", "plain", "dispatch", "shell_run", "making"):
         assert f"manifests.{other}" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "backend: vllm\nmodel: org/model\nnum_prompts: 100\n",  # a benchmark's settings
+        "model-path: x\nport: 80\n",
+        "name: a\nspecs: [{a: 1}]\n",
+        "backend: x\nparameters: {a: 1}\n",
+        "catalog: {a: {b: 1}}\n",
+        "supervisor: {llm_engine: vllm, model: org/model}\n",
+        "scenario: a\n",
+    ],
+)
+def test_settings_of_something_else_are_no_server(read, text):
+    reading = read("settings.yaml", text)
+    assert reading.launches == ()
+    assert [p.kind for p in reading.problems] == [ProblemKind.UNKNOWN]

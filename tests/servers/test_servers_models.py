@@ -154,3 +154,28 @@ def test_all_gpus_are_at_least_one(subject, size, count):
     text = f"services: {{a: {{image: vllm/vllm-openai, command: {command}, deploy: {resources}}}}}"
     found = subject(text).deployment.gpu_count
     assert (found and found.value) == count
+
+
+@pytest.mark.parametrize(
+    ("resource", "gpu", "message"),
+    [
+        ("google.com/tpu", "l4", "accelerators but GPUs are not modelled"),
+        ("habana.ai/gaudi", None, "accelerators but GPUs are not modelled"),
+        ("amd.com/gpu", "l4", "the file asks for amd.com/gpu"),
+        ("nvidia.com/gpu", "mi300x", "which is AMD's"),
+    ],
+)
+def test_the_policy_puts_no_server_on_another_kind_of_machine(subject, resource, gpu, message):
+    text = pod(KNOWN).replace("args", f"resources: {{limits: {{{resource}: 1}}}}, args")
+    deployment = subject(text, facts=Facts(gpu=gpu)).deployment
+    assert deployment.gpu is None
+    (problem,) = [p for p in deployment.problems if p.key == "gpu"]
+    assert message in problem.message
+
+
+def test_labels_that_disagree_are_not_settled_by_the_policy(subject):
+    labels = "{nvidia.com/gpu.product: NVIDIA-L4, cloud.google.com/gke-accelerator: nvidia-b200}"
+    text = pod(KNOWN).replace("containers:", f"nodeSelector: {labels}\n  containers:")
+    deployment = subject(text, facts=Facts(gpu="l4")).deployment
+    assert deployment.gpu is None
+    assert "labels disagree" in next(p.message for p in deployment.problems if p.key == "gpu")

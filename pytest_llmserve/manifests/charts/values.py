@@ -108,9 +108,12 @@ def read_values(root: Mapping, objects: Objects) -> None:
         gathering.problem(ProblemKind.UNKNOWN, f"no server here: {message}", root.location)
 
 
-def is_values(root: Mapping) -> bool:
-    """Whether a mapping without ``kind`` holds a block that looks like a server."""
-    return next(_blocks("", root, 0), None) is not None
+def is_values(root: Mapping, *, strict: bool) -> bool:
+    """Whether a mapping without ``kind`` holds a block that looks like a server.
+
+    ``strict``: an engine's name beside a model is not enough, as in a benchmark's settings.
+    """
+    return any(not strict or _starts_engine(block) for _, block in _blocks("", root, 0))
 
 
 def _blocks(name: str, node: Mapping, depth: int) -> Iterator[tuple[str, Mapping]]:
@@ -131,12 +134,17 @@ def _blocks(name: str, node: Mapping, depth: int) -> Iterator[tuple[str, Mapping
 def _is_server(name: str, block: Mapping) -> bool:
     arguments = _arguments(block)
     image = image_of(block.get("image"))
-    starts = image is not None and _serves(image.text, block)
-    has_flags = looks_like_engine([f.text for f in arguments]) is not None
     substance = bool(arguments) or image is not None or _model(block) is not None
     has_gpu = block.get("resources", "limits") is not None or block.get("gpu") is not None
     is_named = _runtime(name, block) is not None
-    return starts or has_flags or (is_named and (substance or has_gpu))
+    return _starts_engine(block) or (is_named and (substance or has_gpu))
+
+
+def _starts_engine(block: Mapping) -> bool:
+    """Whether an image or flags of an engine stand in a block."""
+    image = image_of(block.get("image"))
+    starts = image is not None and _serves(image.text, block)
+    return starts or looks_like_engine([f.text for f in _arguments(block)]) is not None
 
 
 def _serves(image: str, block: Mapping) -> bool:

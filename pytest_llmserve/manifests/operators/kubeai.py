@@ -41,7 +41,7 @@ def read_catalog(root: Mapping, objects: Objects) -> None:
     catalog = root.mapping("catalog")
     is_all = root.text("all", "enabled") == "true"
     for name, entry in catalog.entries.items() if catalog is not None else ():
-        if isinstance(entry, Mapping):
+        if isinstance(entry, Mapping) and entry.get("url") is not None:
             is_on = is_all or entry.text("enabled") == "true"
             _add(name, entry, entry, objects, form="kubeai catalog", is_deployed=is_on)
 
@@ -78,7 +78,10 @@ def profile_claim(node: Node | None) -> GpuClaim:
     profile, _, count = node.text.partition(":")
     if profile == "cpu":
         return GpuClaim(
-            count_per_pod=0, count_source="resourceProfile", count_location=node.location
+            count_per_pod=0,
+            count_source="resourceProfile",
+            count_location=node.location,
+            resource="cpu",
         )
     kind = _VENDOR.sub("", profile)
     text = f"{kind}:{count}" if count else kind

@@ -71,6 +71,10 @@ def _add(
     loading = config.mapping("model_loading_config")
     node = _model(config, engine, loading)
     model = model_field(node)
+    if model is None:
+        message = "an llm_config without a model"
+        objects.gathering.problem(ProblemKind.UNKNOWN, message, config.location)
+        return
     name = shown(_name(config, engine, loading, application))
     if role:
         name = f"{name}/{role}"
@@ -79,22 +83,18 @@ def _add(
     replicas = number(config.get("deployment_config", "num_replicas"))
     if replicas is None and scaling is not None:
         replicas = number(scaling.get("min_replicas")) or None
-    problems: list[Problem] = []
-    if model is not None and isinstance(node, Mapping):
-        model = None
     add(
         Made(
             name=name,
             form=form,
             location=config.location,
-            fields=[*([model] if model else []), *(flag_fields(kwargs) if kwargs else [])],
+            fields=[model, *(flag_fields(kwargs) if kwargs else [])],
             image=image,
             environment=values,
             places=places,
             gpu=_claim(config, kwargs, workers),
             replicas=replicas,
             is_typed=True,
-            problems=problems,
         ),
         objects.gathering,
     )

@@ -57,6 +57,9 @@ def _spec(name: str, spec: Mapping, objects: Objects) -> None:
     backend = (spec.text("backend") or "vLLM").lower()
     runtime = _RUNTIMES.get(backend, backend)
     node = next((n for key in _SOURCES if (n := spec.get(key)) is not None), None)
+    if node is None:
+        objects.gathering.ignored.append(f"{name}: a spec without a model")
+        return
     model = model_field(node)
     values, places = variables(spec.get("env"))
     quantization = spec.text("quantization")
@@ -92,7 +95,10 @@ def _localai(name: str | None, root: Mapping, objects: Objects) -> None:
     backend = (root.text("backend") or "llama-cpp").lower()
     runtime = _RUNTIMES.get(backend, backend)
     model = model_field(root.get("parameters", "model"))
-    fields: list[Field] = [model] if model is not None else []
+    if model is None:
+        objects.gathering.ignored.append(f"{root.text('name') or name}: no parameters.model")
+        return
+    fields: list[Field] = [model]
     for key, option in _LOCALAI if runtime == "vllm" else ():
         node = root.get(key)
         if node is not None:
