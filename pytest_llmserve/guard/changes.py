@@ -152,12 +152,12 @@ def change_facts(head: Server, base: Server | None, ref: str) -> dict[str, Any]:
     """Before and after as plain data; ``status`` is ``new``, ``same`` or ``changed``."""
     new = figures_of(head)
     old = figures_of(base) if base is not None else None
-    words = change_words(base, head) if base is not None else ()
-    status = "new" if base is None else "same" if old == new and not words else "changed"
+    changed = setting_changes(base, head) if base is not None else ()
+    status = "new" if base is None else "same" if old == new and not changed else "changed"
     return {
         "ref": ref,
         "status": status,
         "base": asdict(old) if old else None,
         "head": asdict(new) if new else None,
-        "words": list(words),
+        "settings": [asdict(c) for c in changed],
     }

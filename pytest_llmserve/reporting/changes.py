@@ -93,15 +93,17 @@ def _figures(change: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     if old is None:
         yield ("new server", NONE, new["runtime"], "")
     else:
-        for word in change["words"]:
-            yield ("set", "", word, "")
+        if old["gpus"] != new["gpus"]:
+            yield ("GPUs", old["gpus"], new["gpus"], "")
+        for setting in change["settings"]:
+            yield (setting["name"], setting["old"], setting["new"], setting["source"])
     old = old or {}
     for key, what in _BYTES:
         if old.get(key) != new[key]:
             budget = new["budget_bytes"] if key == "needed_bytes" else None
             yield _bytes_row(what, old.get(key), new[key], budget)
     for key, what in _COUNTS:
-        is_said = any(word.startswith(f"{key} ") for word in change["words"])
+        is_said = any(setting["name"] == key for setting in change["settings"])
         if old.get(key) != new[key] and not is_said:
             before, after = old.get(key), new[key]
             yield (what, _count(before), _count(after), _signed(before, after))

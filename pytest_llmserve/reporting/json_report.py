@@ -185,6 +185,15 @@ class Figures(_Record):
     requests_at_once: int | None
 
 
+class SettingChangeInfo(_Record):
+    """A setting that differs; ``source`` is where its new value came from."""
+
+    name: str
+    old: str
+    new: str
+    source: str
+
+
 class ChangeInfo(_Record):
     """The server before (``None``: it was not there) and after, and the settings that differ."""
 
@@ -192,7 +201,7 @@ class ChangeInfo(_Record):
     status: Literal["new", "same", "changed"]
     base: Figures | None
     head: Figures | None
-    words: list[str]
+    settings: list[SettingChangeInfo]
 
 
 class ServerInfo(_Record):

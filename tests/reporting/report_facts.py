@@ -103,7 +103,9 @@ CHAT = server(
             "longest_context": 22_928,
             "requests_at_once": 0,
         },
-        "words": ["max_model_len 8,192 -> 131,072 (line 31)"],
+        "settings": [
+            {"name": "max_model_len", "old": "8,192", "new": "131,072", "source": "line 31"}
+        ],
     },
 )
 SMALL = server(
@@ -114,7 +116,7 @@ SMALL = server(
     ledger=None,
     kv=None,
     unknown=["GPU: the files do not say which GPU it is"],
-    change={"ref": "origin/main", "status": "same", "base": {}, "head": {}, "words": []},
+    change={"ref": "origin/main", "status": "same", "base": {}, "head": {}, "settings": []},
 )
 TOO_LONG = verdict(
     "LLM102",

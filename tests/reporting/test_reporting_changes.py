@@ -23,7 +23,8 @@ def changed(**change: Any) -> dict[str, Any]:
 
 def test_only_figures_that_differ_have_a_row() -> None:
     rows = {row.what: row for row in changes_of(FACTS)}
-    assert set(rows) == {"set", "needed per GPU", "requests at once"}
+    assert set(rows) == {"max_model_len", "needed per GPU", "requests at once"}
+    assert rows["max_model_len"].delta == "line 31"
     needed = rows["needed per GPU"]
     assert (needed.old, needed.new) == ("69.00 GiB", "87.75 GiB of 71.25 GiB")
     assert (needed.delta, needed.outcome) == ("+18.75 GiB", "LLM102")
@@ -31,7 +32,7 @@ def test_only_figures_that_differ_have_a_row() -> None:
 
 
 def test_a_server_that_is_the_same_is_not_mentioned() -> None:
-    facts = [changed(status="same", words=[])]
+    facts = [changed(status="same", settings=[])]
     assert changes_of(facts) == []
     assert comparison_lines(facts) == ["no change against origin/main"]
     assert "No server changes against `origin/main`." in markdown(checked(facts))
@@ -44,7 +45,7 @@ def test_without_a_base_nothing_is_said_of_changes() -> None:
 
 
 def test_a_new_server_has_no_before() -> None:
-    rows = changes_of([changed(status="new", base=None, words=[])])
+    rows = changes_of([changed(status="new", base=None, settings=[])])
     assert rows[0].what == "new server"
     assert {row.old for row in rows} == {"-"}
     assert {row.delta for row in rows} == {""}
@@ -71,7 +72,9 @@ def test_a_server_is_named_once() -> None:
 
 
 def test_servers_that_are_gone_are_named_as_the_repository_names_them() -> None:
-    facts = [{**changed(status="same", words=[]), "gone": ["b"], "deleted": [("sub/z.yaml", "z")]}]
+    facts = [
+        {**changed(status="same", settings=[]), "gone": ["b"], "deleted": [("sub/z.yaml", "z")]}
+    ]
     rows = changes_of(facts, "sub/")
     assert [(row.file, row.server, row.new) for row in rows] == [
         ("sub/a.yaml", "b", "gone"),
