@@ -113,7 +113,9 @@ def open_guard(config: pytest.Config) -> Guard:
         from pytest_llmserve.guard.git import GitError
 
         try:
-            base = BaseTree(config.invocation_params.dir, ref, allow_network=config.option.llmserve_hub)
+            base = BaseTree(
+                config.invocation_params.dir, ref, allow_network=config.option.llmserve_hub
+            )
         except GitError as error:
             raise pytest.UsageError(f"--llmserve-compare {ref}: {error}") from None
         config.add_cleanup(base.close)

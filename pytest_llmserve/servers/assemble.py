@@ -96,7 +96,8 @@ class Assembler:
             env=env or {},
         )
         count = gpu_count or facts.gpu_count or inputs.settings().world_size
-        inputs = replace(inputs, gpu_count=Setting(count, "argument"))
+        draft = self._shelf.draft(inputs.args, Path())
+        inputs = replace(inputs, gpu_count=Setting(count, "argument"), draft=draft)
         subject = Subject(inputs, facts)
         return Server(name=inputs.name, location=None, policy=self.policy, subjects=(subject,))
 
@@ -119,6 +120,7 @@ class Assembler:
             entrypoint=_PARSERS.get(launch.entrypoint, launch.entrypoint),
         )
         model_ref, model, model_problem = self._shelf.of_launch(args, launch, file, facts)
+        draft = self._shelf.draft(args, file.parent)
         env = {key: word.text for key, word in launch.env.items() if not word.unresolved}
         for choice in gpu_choices(launch, facts, self.policy, self.parts()):
             problems = (*launch.problems, *args.problems, model_problem, choice.problem)
@@ -131,6 +133,7 @@ class Assembler:
                 is_version_assumed=is_assumed,
                 model_ref=model_ref,
                 model=model,
+                draft=draft,
                 gpu=choice.spec,
                 gpu_source=choice.source,
                 gpu_location=choice.location,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_llmserve.models.errors import ModelError, ModelNotFound
 from pytest_llmserve.models.lookup import find_model
 from pytest_llmserve.runtimes.deployment import Setting
+from pytest_llmserve.runtimes.vllm.speculative import read_speculative
 from pytest_llmserve.verdict import Problem, ProblemKind
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ _ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # Folders of downloads: the hub cache's models--org--name, and org--name.
 _FOLDER: Final = re.compile(r"(?:models--)?([A-Za-z0-9][\w.]*(?:-[\w.]+)*?)--([A-Za-z0-9][\w.-]*)")
 _MAX_STEPS: Final = 4
+
+
+_SPECULATIVE: Final = frozenset(("speculative_config", "spec_model"))
 
 
 class ModelShelf:
@@ -55,6 +59,21 @@ class ModelShelf:
         if isinstance(found, ModelError):
             raise found
         return found
+
+    def draft(self, args: ParsedArgs, base_dir: Path) -> ModelSpec | None:
+        """The draft model that the speculative settings name; ``None`` where none is or is known.
+
+        A draft that is named and not known leaves the plan untold: it says so itself.
+        """
+        if not args.stated.keys() & _SPECULATIVE:
+            return None
+        name = read_speculative(args).model
+        if name is None:
+            return None
+        try:
+            return self.find(name, base_dir)
+        except ModelError:
+            return None
 
     def of_launch(
         self, args: ParsedArgs, launch: Launch, file: Path, facts: Facts
