@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pytest_llmserve.engine.costs import StepCosts
     from pytest_llmserve.guard_rules import ChangeLimits
+    from pytest_llmserve.hardware.spec import GpuSpec
     from pytest_llmserve.policy import Facts
     from pytest_llmserve.runtimes.deployment import Deployment, Plan
     from pytest_llmserve.runtimes.vllm.deploy import VllmInputs
@@ -68,9 +69,14 @@ class Subject:
         """What one GPU reads and computes, in coefficients of batch and tokens."""
         return self.inputs.costs(self.deployment)
 
-    def changed(self, flags: Mapping[str, object], gpu_count: int | None = None) -> Subject:
-        """The same server with other flags or another number of GPUs."""
-        return Subject(self.inputs.changed(flags, gpu_count), self.facts)
+    def changed(
+        self,
+        flags: Mapping[str, object],
+        gpu_count: int | None = None,
+        gpu: GpuSpec | None = None,
+    ) -> Subject:
+        """The same server with other flags, another number of GPUs or another part."""
+        return Subject(self.inputs.changed(flags, gpu_count, gpu), self.facts)
 
 
 def _unknowns_of(deployment: Deployment) -> dict[str, str]:

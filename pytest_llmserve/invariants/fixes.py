@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_llmserve.hardware.catalogue import gpu_ids, load_gpu
 from pytest_llmserve.units import format_gib
 from pytest_llmserve.verdict import Fix, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pytest_llmserve.hardware.spec import GpuSpec
     from pytest_llmserve.runtimes.deployment import Setting
     from pytest_llmserve.subject import Subject
     from pytest_llmserve.verdict import Verdict
@@ -29,6 +31,7 @@ class Candidate:
     change: str
     flags: Mapping[str, object] = field(default_factory=dict)
     gpu_count: int | None = None
+    gpu: GpuSpec | None = None
     note: str = ""
     setting: Setting[object] | None = None
     """What it replaces, for the line to edit."""
@@ -44,15 +47,16 @@ def recheck(
     fixes: list[Fix] = []
     offered: set[str] = set()
     for candidate in candidates:
-        if offered & set(candidate.flags):
+        touched = {"gpu"} if candidate.gpu else set(candidate.flags)
+        if offered & touched:
             continue
-        changed = subject.changed(candidate.flags, candidate.gpu_count)
+        changed = subject.changed(candidate.flags, candidate.gpu_count, candidate.gpu)
         if changed.deployment.refusals or check(changed).outcome is not Outcome.PASSED:
             continue
         location = candidate.setting.location if candidate.setting else None
         words = [w for w in (candidate.note, note(changed)) if w]
         fixes.append(Fix(candidate.change, ", ".join(words), location))
-        offered |= set(candidate.flags)
+        offered |= touched
         if len(fixes) == MAX_FIXES:
             break
     return tuple(fixes)
@@ -65,6 +69,7 @@ def more_memory(subject: Subject) -> Iterator[Candidate]:
     yield from _smaller_cache(subject)
     yield from _smaller_weights(subject)
     yield from _more_gpus(subject)
+    yield from _another_gpu(subject)
 
 
 def shorter_context(subject: Subject) -> Iterator[Candidate]:
@@ -139,6 +144,26 @@ def _more_gpus(subject: Subject) -> Iterator[Candidate]:
             gpu_count=size * others,
             note=f"on {size * others} GPUs",
             setting=settings.tensor_parallel_size,
+        )
+
+
+def _another_gpu(subject: Subject) -> Iterator[Candidate]:
+    """Parts of the same vendor with more memory, the one with the lowest list price first."""
+    now = subject.deployment.gpu
+    if now is None or now.memory_total_bytes is None:
+        return
+    parts = (load_gpu(part) for part in gpu_ids())
+    larger = [
+        (part.price.low_usd_per_hour, part)
+        for part in parts
+        if part.price is not None
+        and part.vendor == now.vendor
+        and part.memory_total_bytes is not None
+        and part.memory_total_bytes.low > now.memory_total_bytes.high
+    ]
+    for usd, part in sorted(larger, key=lambda pair: (pair[0], pair[1].id)):
+        yield Candidate(
+            change=f"a larger GPU: {part.id}", gpu=part, note=f"from ${usd:.2f} an hour"
         )
 
 

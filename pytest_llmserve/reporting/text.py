@@ -19,12 +19,13 @@ _DTYPE_WORDS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 def _wrapped(text: str) -> list[str]:
-    """Indented lines; paths and flags are never broken."""
+    """Indented lines, deeper where the text is; paths and flags are never broken."""
+    indent = "  " + " " * (len(text) - len(text.lstrip()))
     return wrap(
-        text,
+        text.lstrip(),
         WIDTH,
-        initial_indent="  ",
-        subsequent_indent="    ",
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
         break_long_words=False,
         break_on_hyphens=False,
     )

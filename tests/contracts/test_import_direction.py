@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "runtimes": {"units", "verdict", "hardware", "models", "engine", "manifests"},
     "guard_rules": set(),
     "policy": {"units", "verdict", "guard_rules", "manifests"},
-    "subject": {"verdict", "guard_rules", "policy", "runtimes", "engine"},
+    "subject": {"verdict", "guard_rules", "hardware", "policy", "runtimes", "engine"},
     "invariants": {"units", "verdict", "hardware", "engine", "runtimes", "subject", "policy"},
     "reporting": {"units", "verdict", "runtimes", "invariants", "__init__"},
     "lengths": set(),

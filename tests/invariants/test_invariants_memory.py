@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from judging import LLAMA_8B, LLAMA_70B, judge, message, subject
 
+from pytest_llmserve.hardware.catalogue import load_gpu
 from pytest_llmserve.invariants import invariant
 from pytest_llmserve.policy import Facts, Workload, parse_budget
 from pytest_llmserve.subject import Subject
@@ -23,7 +24,10 @@ def test_weights_fit_and_do_not() -> None:
     assert verdict.details == (
         "the server says: torch.OutOfMemoryError: CUDA out of memory (while loading)",
     )
-    assert {fix.change for fix in verdict.fixes} == {"--tensor-parallel-size 4"}
+    assert [fix.change for fix in verdict.fixes] == [
+        "--tensor-parallel-size 4",
+        "a larger GPU: b300-sxm-288gb",
+    ]
 
 
 def test_weights_that_fit_the_device_but_not_the_budget() -> None:
@@ -82,6 +86,10 @@ def test_every_fix_passes_when_it_is_applied() -> None:
     }
     assert len(verdict.fixes) >= 3
     for fix in verdict.fixes:
+        if fix.change.startswith("a larger GPU: "):
+            other = load_gpu(fix.change.removeprefix("a larger GPU: "))
+            assert invariant("kv-cache-fits").judge(about.changed({}, gpu=other))
+            continue
         flag, text = fix.change.split()
         dest, kind = flags[flag]
         again = about.changed({dest: kind(text)}, 8)

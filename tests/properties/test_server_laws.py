@@ -124,6 +124,8 @@ def test_what_fits_at_once_is_what_the_pool_holds(subject: Subject) -> None:
 def test_every_offered_fix_makes_it_pass(subject: Subject) -> None:
     verdict = invariant("kv-cache-fits").judge(subject)
     for fix in verdict.fixes:
+        if not fix.change.startswith("--"):
+            continue
         flag, _, text = fix.change.partition(" ")
         dest = flag.removeprefix("--").replace("-", "_")
         value = float(text) if "." in text else int(text) if text.isdecimal() else text

@@ -78,10 +78,7 @@ def profile_claim(node: Node | None) -> GpuClaim:
     profile, _, count = node.text.partition(":")
     if profile == "cpu":
         return GpuClaim(
-            count_per_pod=0,
-            count_source="resourceProfile",
-            count_location=node.location,
-            resource="cpu",
+            count_source="resourceProfile", count_location=node.location, resource="cpu"
         )
     kind = _VENDOR.sub("", profile)
     text = f"{kind}:{count}" if count else kind

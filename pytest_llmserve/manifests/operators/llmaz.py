@@ -42,8 +42,11 @@ def read_playground(root: Mapping, objects: Objects) -> None:
     fields = [f for f in (_model(main, objects, problems, root),) if f is not None]
     fields.extend(argument_fields(backend.get("args") if backend is not None else None))
     if draft is not None and (path := _model(draft, objects, problems, root)) is not None:
-        flag = "--speculative-model" if named == "vllm" else "--model-draft"
-        fields.extend([field_at(flag, path.location), path])
+        message = (
+            f"the draft model {path.text} is passed on by arguments of the {named} BackendRuntime,"
+            " which are not read: what it takes of the memory is not known"
+        )
+        problems.append(Problem(ProblemKind.UNRESOLVED, message, path.location, value=path.text))
     values, places = variables(backend.get("envs") if backend is not None else None)
     runtime = _BACKENDS.get(named, named)
     message = f"the {named} BackendRuntime's own arguments are not in this file"

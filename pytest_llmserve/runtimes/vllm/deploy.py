@@ -158,10 +158,15 @@ class VllmInputs:
         assert self.model is not None, "asked only of servers whose model is known"
         return self.model
 
-    def changed(self, flags: Mapping[str, object], gpu_count: int | None = None) -> VllmInputs:
-        """The same server with some flags set and, if given, another number of GPUs."""
+    def changed(
+        self,
+        flags: Mapping[str, object],
+        gpu_count: int | None = None,
+        gpu: GpuSpec | None = None,
+    ) -> VllmInputs:
+        """The same server with some flags set and, if given, other GPUs or another number."""
         args = self.args
         for dest, value in flags.items():
             args = args.with_value(dest, value)
         count = self.gpu_count if gpu_count is None else Setting(gpu_count, "what-if")
-        return replace(self, args=args, gpu_count=count)
+        return replace(self, args=args, gpu_count=count, gpu=gpu or self.gpu)
