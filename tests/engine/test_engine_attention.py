@@ -34,14 +34,14 @@ from pytest_llmserve.models.spec import (
 GIB = 1 << 30
 
 
-def test_closed_form_of_the_reference_models():
+def test_closed_form_of_the_reference_models() -> None:
     # Llama-2-7B: 32 layers, 32 KV heads of 128, FP16; Llama-3.1-70B: 80 layers, 8 KV heads of 128.
     assert kv_bytes(32, 32, 128, 2_048) == 1_073_741_824
     assert kv_bytes(80, 8, 128, 131_072) == 42_949_672_960
     assert kv_bytes(80, 8, 128, 131_072, 4, 1) == 2 * 42_949_672_960
 
 
-def test_closed_form_on_arrays_and_its_errors():
+def test_closed_form_on_arrays_and_its_errors() -> None:
     tokens = np.array([1, 2_048, 131_072])
     expected = [kv_bytes(80, 8, 128, int(t)) for t in tokens]
     assert kv_bytes(80, 8, 128, tokens).tolist() == expected
@@ -54,12 +54,12 @@ def test_closed_form_on_arrays_and_its_errors():
         kv_bytes(80, 8, 128, 1, batch=1.5)
 
 
-def test_models_equal_the_closed_form():
+def test_models_equal_the_closed_form() -> None:
     assert kv_bytes_per_request(specs.llama_2_7b(), 2_048) == 1_073_741_824
     assert kv_bytes_per_request(specs.llama_31_70b(), 131_072) == 42_949_672_960
 
 
-def test_bytes_per_token_that_vllm_allots():
+def test_bytes_per_token_that_vllm_allots() -> None:
     # vLLM 0.32 and 0.33, page bytes / block size x layers.
     assert kv_bytes_per_token(specs.llama_31_8b()) == 131_072
     assert kv_bytes_per_request(specs.llama_31_8b(), 131_072) == 16 * GIB
@@ -68,7 +68,7 @@ def test_bytes_per_token_that_vllm_allots():
     assert kv_bytes_per_token(specs.llama_31_70b(), "auto", 16) == 40_960
 
 
-def test_mla_is_whole_on_every_rank():
+def test_mla_is_whole_on_every_rank() -> None:
     v3 = specs.deepseek_v3_caches()
     assert kv_bytes_per_token(v3) == 61 * 1_152 == 70_272
     assert kv_bytes_per_token(v3, "auto", 8) == 70_272
@@ -97,11 +97,11 @@ def test_mla_is_whole_on_every_rank():
         ("turboquant_3bit_nc", 102),
     ],
 )
-def test_bytes_of_a_head_by_kv_dtype(dtype, expected):
+def test_bytes_of_a_head_by_kv_dtype(dtype, expected) -> None:
     assert kv_head_token_bytes(128, 128, dtype, 16) == expected
 
 
-def test_scales_are_counted_in_whole_groups():
+def test_scales_are_counted_in_whole_groups() -> None:
     # nvfp4: one byte for 16 elements; indexer keys: a float32 for 128
     assert kv_head_token_bytes(256, 256, "nvfp4", 16) == 2 * (128 + 16)
     assert kv_head_token_bytes(136, 136, "nvfp4", 16) == 2 * (68 + 9)
@@ -109,16 +109,16 @@ def test_scales_are_counted_in_whole_groups():
     assert cache_token_bytes(IndexerCache(index_head_dim=129)) == 129 + 8
 
 
-def test_float32_models_cache_float32():
+def test_float32_models_cache_float32() -> None:
     assert kv_head_token_bytes(128, 128, "auto", 32) == 1_024
 
 
-def test_key_and_value_heads_may_differ():
+def test_key_and_value_heads_may_differ() -> None:
     # MiMo-V2-Flash: keys of 192, values of 128
     assert kv_head_token_bytes(192, 128, "auto", 16) == 640
 
 
-def test_an_unknown_kv_dtype_names_the_valid_ones():
+def test_an_unknown_kv_dtype_names_the_valid_ones() -> None:
     with pytest.raises(KvDtypeError, match=r"'fp16'.*attention heads.*auto, float16, bfloat16"):
         kv_head_token_bytes(128, 128, "fp16", 16)
     with pytest.raises(KvDtypeError, match=r"'fp8_ds_mla'.*attention heads"):
@@ -127,13 +127,13 @@ def test_an_unknown_kv_dtype_names_the_valid_ones():
         kv_bytes_per_token(specs.deepseek_v3_caches(), "nvfp4")
 
 
-def test_packed_mla_rows_exist_for_one_shape():
+def test_packed_mla_rows_exist_for_one_shape() -> None:
     assert latent_token_bytes(512, 64, "nvfp4_ds_mla", 16) == 352
     with pytest.raises(KvDtypeError, match="not 256 and 32"):
         latent_token_bytes(256, 32, "fp8_ds_mla", 16)
 
 
-def test_windows_stop_growing():
+def test_windows_stop_growing() -> None:
     gemma = specs.gemma_3_27b()
     assert kv_bytes_per_token(gemma) == 62 * 16 * 512
     per_layer = 16 * 512
@@ -142,7 +142,7 @@ def test_windows_stop_growing():
     assert kv_bytes_per_request(gemma, 1_000) == 62 * per_layer * 1_000
 
 
-def test_states_do_not_grow():
+def test_states_do_not_grow() -> None:
     model = specs.qwen3_next_caches()
     # vLLM 0.32: conv 49,152 B + recurrent 1,048,576 B a layer in bf16
     assert request_bytes(model).fixed_bytes == 36 * 1_097_728
@@ -150,7 +150,7 @@ def test_states_do_not_grow():
     assert kv_bytes_per_request(model, 0) == 36 * 1_097_728
 
 
-def test_width_of_a_state():
+def test_width_of_a_state() -> None:
     tensors = (
         StateTensor(shape=(3, 64), sharded_axis=1, role="conv"),
         StateTensor(shape=(8, 16, 32), sharded_axis=0, role="recurrent", dtype_bits=32),
@@ -167,7 +167,7 @@ def test_width_of_a_state():
         state_bytes(cache, tensor_parallel_size=5)
 
 
-def test_pages_of_mixed_models():
+def test_pages_of_mixed_models() -> None:
     # vLLM 0.32, blocks of 16 tokens: gpt-oss-120b (8 KV heads of 64) 32,768 B a page,
     # Gemma-3-27B (16 of 128) 131,072 B
     oss = KvCache(kind="full", num_heads=64, num_kv_heads=8, head_dim=64, v_head_dim=64)
@@ -176,7 +176,7 @@ def test_pages_of_mixed_models():
     assert 16 * cache_token_bytes(gemma) == 131_072
 
 
-def test_shared_caches_take_nothing():
+def test_shared_caches_take_nothing() -> None:
     inner = KvCache(kind="full", num_heads=8, num_kv_heads=2, head_dim=256, v_head_dim=256)
     shared = SharedCache(attention=inner)
     assert cache_token_bytes(inner) == 2_048
@@ -184,13 +184,13 @@ def test_shared_caches_take_nothing():
     assert cached_tokens(shared, 100) == 0
 
 
-def test_indexer_keys_beside_plain_heads_are_16_bit():
+def test_indexer_keys_beside_plain_heads_are_16_bit() -> None:
     # MiniMax-M3: 128 elements of bf16 a token; DeepSeek V3.2: 128 of fp8 and a float32 scale
     assert cache_token_bytes(IndexerCache(index_head_dim=128), is_latent_layer=False) == 256
     assert cache_token_bytes(IndexerCache(index_head_dim=128)) == 132
 
 
-def test_tokens_that_a_layer_keeps():
+def test_tokens_that_a_layer_keeps() -> None:
     shape: dict[str, Any] = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 64, "v_head_dim": 64}
     full = KvCache(kind="full", **shape)
     sliding = KvCache(kind="sliding", window=128, **shape)
@@ -198,12 +198,12 @@ def test_tokens_that_a_layer_keeps():
     assert cached_tokens(sliding, np.array([1, 128, 129, 1_000])).tolist() == [1, 128, 128, 128]
 
 
-def test_pipeline_stages_add_up_to_the_whole():
+def test_pipeline_stages_add_up_to_the_whole() -> None:
     gemma = specs.gemma_3_27b()
     stages = [kv_bytes_per_token(gemma, stage=s) for s in (range(31), range(31, 62))]
     assert sum(stages) == kv_bytes_per_token(gemma)
 
 
-def test_an_unknown_dtype_is_refused():
+def test_an_unknown_dtype_is_refused() -> None:
     with pytest.raises(ValueError, match=r"unknown dtype 'int8'.*bfloat16"):
         request_bytes(specs.replaced(specs.llama_2_7b(), dtype="int8"))

@@ -23,7 +23,7 @@ H100 = specs.gpu()
 BF16 = "bfloat16"
 
 
-def test_nominal_70b_on_an_h100():
+def test_nominal_70b_on_an_h100() -> None:
     # 140 GB over 3.35 TB/s is 41.8 ms; at 1 FLOP/byte an H100 reaches 0.34 % of its peak
     floor = tpot_floor(NominalModel(num_params=70 * 10**9).costs(), H100, "float16")
     assert floor is not None
@@ -34,7 +34,7 @@ def test_nominal_70b_on_an_h100():
     assert floor.flops / floor.floor_s / 989.4e12 == pytest.approx(0.0034, abs=0.00005)
 
 
-def test_llama_31_70b_on_an_h100():
+def test_llama_31_70b_on_an_h100() -> None:
     # the same from its exact shape: 139.0 GB without the input embedding, 41.5 ms
     floor = tpot_floor(step_costs(specs.llama_31_70b()), H100, BF16)
     assert floor is not None
@@ -44,7 +44,7 @@ def test_llama_31_70b_on_an_h100():
     assert floor.bound is Bound.MEMORY
 
 
-def test_prefill_of_512_tokens_is_compute_bound_on_an_h100():
+def test_prefill_of_512_tokens_is_compute_bound_on_an_h100() -> None:
     costs = step_costs(specs.llama_31_70b())
     floor = ttft_floor(costs, H100, BF16, prompt_tokens=512)
     assert floor is not None
@@ -55,7 +55,7 @@ def test_prefill_of_512_tokens_is_compute_bound_on_an_h100():
     assert short.bound is Bound.MEMORY
 
 
-def test_decode_intensity_grows_with_batch_until_the_cache_caps_it():
+def test_decode_intensity_grows_with_batch_until_the_cache_caps_it() -> None:
     costs = step_costs(specs.llama_31_8b())
 
     def intensity(batch: int) -> float:
@@ -73,7 +73,7 @@ def test_decode_intensity_grows_with_batch_until_the_cache_caps_it():
     assert cap < 295  # so that no batch makes it compute bound
 
 
-def test_speculation_and_pipelines_divide_floors():
+def test_speculation_and_pipelines_divide_floors() -> None:
     costs = step_costs(specs.llama_31_8b())
     plain = tpot_floor(costs, H100, BF16)
     drafted = tpot_floor(costs, H100, BF16, tokens_per_step=4)
@@ -87,7 +87,7 @@ def test_speculation_and_pipelines_divide_floors():
     assert two.floor_s == one.floor_s / 2
 
 
-def test_cached_prompts_lower_the_floor():
+def test_cached_prompts_lower_the_floor() -> None:
     costs = step_costs(specs.llama_31_8b())
     whole = ttft_floor(costs, H100, BF16, prompt_tokens=8_192)
     cached = ttft_floor(costs, H100, BF16, prompt_tokens=8_192, cached_tokens=8_000)
@@ -96,7 +96,7 @@ def test_cached_prompts_lower_the_floor():
     assert cached.floor_s < whole.floor_s / 10
 
 
-def test_throughput_ceiling():
+def test_throughput_ceiling() -> None:
     costs = step_costs(specs.llama_31_8b())
     floor = tpot_floor(costs, H100, BF16, batch=32, context=2_048)
     assert floor is not None
@@ -108,7 +108,7 @@ def test_throughput_ceiling():
     assert piped == pytest.approx(64 / floor.floor_s)
 
 
-def test_unknown_figures_give_no_floor():
+def test_unknown_figures_give_no_floor() -> None:
     costs = step_costs(specs.llama_31_8b())
     no_bandwidth = specs.gpu(hbm_bytes_per_s=None)
     no_peak = specs.gpu(dense_flops_per_s={"fp32": 66_900 * 10**9})
@@ -133,11 +133,11 @@ def test_unknown_figures_give_no_floor():
         ("mixed", 1_978_900),
     ],
 )
-def test_peak_by_format(fmt, tflops):
+def test_peak_by_format(fmt, tflops) -> None:
     assert dense_peak_flops_per_s(H100, fmt) == tflops * 10**9
 
 
-def test_geforce_peaks_are_guarded():
+def test_geforce_peaks_are_guarded() -> None:
     # RTX 4090: 165.2 TFLOP/s with fp32 accumulate, twice that with fp16; 1.2 x for the boost
     geforce = specs.gpu(
         is_boost_guarded=True,
@@ -147,18 +147,18 @@ def test_geforce_peaks_are_guarded():
     assert dense_peak_flops_per_s(geforce, "float32") == 99_120 * 10**9
 
 
-def test_an_unknown_format_is_refused():
+def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(ValueError, match=r"unknown scheme or dtype 'bf16'; valid: .*bfloat16"):
         dense_peak_flops_per_s(H100, "bf16")
 
 
-def test_format_of_a_model():
+def test_format_of_a_model() -> None:
     fp8 = Quantization(method="fp8", scheme="fp8_block", bits=8)
     assert compute_format(specs.llama_31_8b()) == "bfloat16"
     assert compute_format(specs.llama_31_8b(fp8)) == "fp8_block"
 
 
-def test_a_ceiling_of_requests():
+def test_a_ceiling_of_requests() -> None:
     """An 8B on an H100: 1000 + 300 tokens spend 1299 x 2 x 7.5e9 FLOPs and little else."""
     costs = step_costs(specs.llama_31_8b())
     load = {"prompt_tokens": 1000, "output_tokens": 300}
@@ -188,7 +188,7 @@ def test_a_ceiling_of_requests():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 64), st.integers(1, 4000), st.integers(1, 800))
-def test_what_is_expected_never_beats_the_ceiling(concurrency, prompt, output):
+def test_what_is_expected_never_beats_the_ceiling(concurrency, prompt, output) -> None:
     costs = step_costs(specs.llama_31_8b())
     device = load_gpu("h100-sxm-80gb")
     load = {"prompt_tokens": prompt, "output_tokens": output, "concurrency": concurrency}

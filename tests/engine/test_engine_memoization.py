@@ -15,7 +15,7 @@ PEAK, BANDWIDTH = 989.4e12, 3.35e12  # H100 SXM, bf16
 LLAMA = step_costs(specs.llama_31_8b())
 
 
-def test_nominal_70b():
+def test_nominal_70b() -> None:
     # 140 GFLOP a token: 100 tokens from one cost 100 of them with a cache, 5,050 without
     costs = NominalModel(num_params=70 * 10**9).costs()
     assert with_kv_cache(costs, 1, 100).flops == 100 * 140 * 10**9
@@ -24,7 +24,7 @@ def test_nominal_70b():
 
 @pytest.mark.parametrize("costs", [LLAMA, step_costs(specs.gemma_3_27b())], ids=["8b", "gemma"])
 @pytest.mark.parametrize(("prompt", "new"), [(1, 1), (1, 7), (1_020, 9)])
-def test_sums_equal_the_steps_they_are_made_of(costs, prompt, new):
+def test_sums_equal_the_steps_they_are_made_of(costs, prompt, new) -> None:
     cached = with_kv_cache(costs, prompt, new)
     steps = [prefill(costs, prompt)]
     steps += [decode_step(costs, 1, prompt + i) for i in range(1, new)]
@@ -34,7 +34,7 @@ def test_sums_equal_the_steps_they_are_made_of(costs, prompt, new):
     assert anew.flops == sum(int(prefill(costs, prompt + i).flops) for i in range(new))
 
 
-def test_the_price_is_the_cache():
+def test_the_price_is_the_cache() -> None:
     assert with_kv_cache(LLAMA, 1_000, 25).cache_bytes == 1_024 * 131_072
     assert without_kv_cache(LLAMA, 1_000, 25).cache_bytes == 0
     states = step_costs(specs.qwen3_next_caches())
@@ -42,7 +42,7 @@ def test_the_price_is_the_cache():
     assert held == 36 * 1_097_728 + 10 * 12 * 2_048
 
 
-def test_growth():
+def test_growth() -> None:
     # matrices: n against n^2; attention: n^2 against n^3
     def ratios(generate):
         small, large = generate(LLAMA, 1, 10_000), generate(LLAMA, 1, 20_000)
@@ -55,12 +55,12 @@ def test_growth():
     assert ratios(without_kv_cache) == pytest.approx((4, 8), rel=0.1)
 
 
-def test_one_token_needs_no_cache():
+def test_one_token_needs_no_cache() -> None:
     assert with_kv_cache(LLAMA, 50, 1).flops == without_kv_cache(LLAMA, 50, 1).flops
     assert with_kv_cache(LLAMA, 50, 2).flops < without_kv_cache(LLAMA, 50, 2).flops
 
 
-def test_where_the_cache_begins_to_save_time():
+def test_where_the_cache_begins_to_save_time() -> None:
     # running 295 tokens anew takes as long as reading the weights once: the ridge of an H100
     found = kv_cache_pays_off_from(NominalModel(num_params=70 * 10**9).costs(), PEAK, BANDWIDTH)
     assert found == 296
@@ -69,7 +69,7 @@ def test_where_the_cache_begins_to_save_time():
     assert 290 < exact < 340
 
 
-def test_pays_off_exactly_from_there():
+def test_pays_off_exactly_from_there() -> None:
     length = kv_cache_pays_off_from(LLAMA, PEAK, BANDWIDTH)
     assert length is not None
 
@@ -85,14 +85,14 @@ def test_pays_off_exactly_from_there():
     assert anew_s(length - 1) <= cached_s(length - 1)
 
 
-def test_a_cache_that_never_pays():
+def test_a_cache_that_never_pays() -> None:
     # a cache that takes longer to read back than a token takes to compute
     heavy = NominalModel(num_params=1_000, kv_bytes_per_token=10**9).costs()
     assert kv_cache_pays_off_from(heavy, PEAK, BANDWIDTH, limit=4_096) is None
 
 
 @pytest.mark.parametrize(("prompt", "new"), [(0, 1), (1, 0)])
-def test_empty_generations_are_refused(prompt, new):
+def test_empty_generations_are_refused(prompt, new) -> None:
     with pytest.raises(ValueError, match="must be at least 1, got 0"):
         with_kv_cache(LLAMA, prompt, new)
     with pytest.raises(ValueError, match="must be at least 1, got 0"):

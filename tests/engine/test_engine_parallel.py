@@ -37,13 +37,13 @@ def shape(of: Weight, **rank: Any) -> tuple[int, int, int]:
         (23, 4, [6, 6, 6, 5]),
     ],
 )
-def test_layers_of_each_stage(num_layers, stages, expected):
+def test_layers_of_each_stage(num_layers, stages, expected) -> None:
     found = stage_layers(num_layers, stages)
     assert [len(stage) for stage in found] == expected
     assert [index for stage in found for index in stage] == list(range(num_layers))
 
 
-def test_a_partition_of_the_users():
+def test_a_partition_of_the_users() -> None:
     assert [list(s) for s in stage_layers(4, 2, (1, 3))] == [[0], [1, 2, 3]]
     with pytest.raises(ValueError, match="1,2 must have 2 entries that add up to 4 layers"):
         stage_layers(4, 2, (1, 2))
@@ -51,13 +51,13 @@ def test_a_partition_of_the_users():
         stage_layers(4, 2, (4,))
 
 
-def test_column_and_row():
+def test_column_and_row() -> None:
     assert shape(weight(64, 32, Shard.COLUMN), tensor_parallel_size=4) == (16, 32, 1)
     assert shape(weight(64, 32, Shard.ROW), tensor_parallel_size=4) == (64, 8, 1)
     assert shape(weight(64, 32, Shard.REPLICATED), tensor_parallel_size=4) == (64, 32, 1)
 
 
-def test_what_does_not_divide_is_named():
+def test_what_does_not_divide_is_named() -> None:
     with pytest.raises(ShardingError, match="w output 64 is not divisible by 3") as caught:
         shape(weight(64, 32, Shard.COLUMN), tensor_parallel_size=3)
     assert (caught.value.size, caught.value.divisor) == (64, 3)
@@ -65,7 +65,7 @@ def test_what_does_not_divide_is_named():
         shape(weight(64, 32, Shard.ROW), tensor_parallel_size=3)
 
 
-def test_kv_heads_are_copied_beyond_their_number():
+def test_kv_heads_are_copied_beyond_their_number() -> None:
     kv = weight(8 * 128, 4096, Shard.KV, kv_heads=8)
     rows = [shape(kv, tensor_parallel_size=tp)[0] for tp in (1, 2, 8, 16)]
     assert rows == [1024, 512, 128, 128]
@@ -75,7 +75,7 @@ def test_kv_heads_are_copied_beyond_their_number():
         shape(kv, tensor_parallel_size=12)
 
 
-def test_vocabulary_is_padded_to_64():
+def test_vocabulary_is_padded_to_64() -> None:
     assert padded_vocab_rows(32_000, 1) == 32_000
     assert padded_vocab_rows(50_257, 1) == 50_304
     assert padded_vocab_rows(50_257, 8) == 6_288
@@ -83,7 +83,7 @@ def test_vocabulary_is_padded_to_64():
         padded_vocab_rows(50_257, 5)
 
 
-def test_experts_are_cut_or_dealt_whole():
+def test_experts_are_cut_or_dealt_whole() -> None:
     gate = weight(2048, 7168, Shard.COLUMN, copies=256, group=Group.EXPERTS)
     assert shape(gate, tensor_parallel_size=8) == (256, 7168, 256)
     assert shape(gate, tensor_parallel_size=8, has_expert_parallel=True) == (2048, 7168, 32)
@@ -94,20 +94,20 @@ def test_experts_are_cut_or_dealt_whole():
     assert dealt == (2048, 7168, 11)
 
 
-def test_vision_towers_can_be_copied():
+def test_vision_towers_can_be_copied() -> None:
     tower = weight(64, 32, Shard.COLUMN, group=Group.VISION)
     assert shape(tower, tensor_parallel_size=4) == (16, 32, 1)
     assert shape(tower, tensor_parallel_size=4, is_vision_replicated=True) == (64, 32, 1)
 
 
-def test_ranks_that_cannot_be():
+def test_ranks_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Rank(tensor_parallel_size=0)
     with pytest.raises(ValueError, match="pipeline stage 2 is not one of 2"):
         Rank(pipeline_parallel_size=2, pipeline_stage=2)
 
 
-def test_divide():
+def test_divide() -> None:
     assert divide("hidden size", 4096, 8) == 512
     with pytest.raises(ShardingError, match="hidden size 4096 is not divisible by 6"):
         divide("hidden size", 4096, 6)

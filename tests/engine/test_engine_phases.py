@@ -25,21 +25,21 @@ from pytest_llmserve.models.spec import (
 NOMINAL_70B = NominalModel(num_params=70 * 10**9)
 
 
-def test_nominal_70b_at_batch_1():
+def test_nominal_70b_at_batch_1() -> None:
     # 70e9 FP16 parameters: 140 GB read and 140 GFLOP for one token, 1 FLOP/byte
     cost = decode_step(NOMINAL_70B.costs(), 1, 1)
     assert cost.floor_bytes == 140 * 10**9
     assert cost.flops == 140 * 10**9
 
 
-def test_nominal_model_with_a_cache():
+def test_nominal_model_with_a_cache() -> None:
     model = NominalModel(num_params=10**9, bytes_per_param=1, kv_bytes_per_token=1_000)
     cost = decode_step(model.costs(), 4, 100)
     assert cost.kv_read_bytes == 4 * 100 * 1_000
     assert decode_step(model.costs(2), 4, 100).floor_bytes * 2 == cost.floor_bytes
 
 
-def test_llama_31_70b_exactly():
+def test_llama_31_70b_exactly() -> None:
     costs = step_costs(specs.llama_31_70b())
     # 70,553,706,496 parameters less the input embedding (128,256 x 8,192)
     assert costs.weight_bytes == 2 * (70_553_706_496 - 1_050_673_152) == 139_006_066_688
@@ -53,7 +53,7 @@ def test_llama_31_70b_exactly():
     assert step.kv_read_bytes == step.kv_write_bytes == 327_680
 
 
-def test_context_and_batch_add_kv_reads_and_attention():
+def test_context_and_batch_add_kv_reads_and_attention() -> None:
     costs = step_costs(specs.llama_31_8b())
     step = decode_step(costs, 16, 4_096)
     assert step.kv_read_bytes == 16 * 4_096 * 131_072
@@ -61,7 +61,7 @@ def test_context_and_batch_add_kv_reads_and_attention():
     assert int(step.flops) - int(base.flops) == 16 * 4_095 * 4 * 32 * 128 * 32
 
 
-def test_activations_are_moved_but_in_no_floor():
+def test_activations_are_moved_but_in_no_floor() -> None:
     costs = step_costs(specs.llama_31_8b())
     # inputs and outputs of q, k, v, o, gate, up and down, 2 B each
     per_layer = 2 * (8_192 + 5_120 + 5_120 + 8_192 + 3 * 18_432)
@@ -72,7 +72,7 @@ def test_activations_are_moved_but_in_no_floor():
     assert step.moved_bytes == moved
 
 
-def test_tensor_parallelism_divides_the_work_of_a_gpu():
+def test_tensor_parallelism_divides_the_work_of_a_gpu() -> None:
     whole, half = (step_costs(specs.llama_31_8b(), Rank(tensor_parallel_size=n)) for n in (1, 2))
     assert half.flops_per_token * 2 == whole.flops_per_token
     one, two = decode_step(whole, 8, 1_000), decode_step(half, 8, 1_000)
@@ -81,12 +81,12 @@ def test_tensor_parallelism_divides_the_work_of_a_gpu():
     assert (half.weight_bytes - norms) * 2 == whole.weight_bytes - norms
 
 
-def test_a_pipeline_does_not_shorten_the_way_of_a_token():
+def test_a_pipeline_does_not_shorten_the_way_of_a_token() -> None:
     piped = step_costs(specs.llama_31_8b(), Rank(pipeline_parallel_size=2, pipeline_stage=1))
     assert piped == step_costs(specs.llama_31_8b())
 
 
-def test_tied_embeddings_are_read_as_the_head():
+def test_tied_embeddings_are_read_as_the_head() -> None:
     costs = step_costs(specs.gemma_3_27b())
     assert costs.head_flops_per_token == 2 * 262_208 * 5_376
     untied = specs.replaced(
@@ -97,7 +97,7 @@ def test_tied_embeddings_are_read_as_the_head():
     assert step_costs(untied).weight_bytes == costs.weight_bytes
 
 
-def test_mixture_of_experts_reads_only_what_a_token_visits():
+def test_mixture_of_experts_reads_only_what_a_token_visits() -> None:
     costs = step_costs(specs.mixtral_8x7b())
     (experts,) = costs.experts
     assert experts.bytes_each == 32 * 3 * 4_096 * 14_336 * 2
@@ -117,7 +117,7 @@ def test_mixture_of_experts_reads_only_what_a_token_visits():
     assert read == [2, 6, 8, 8]
 
 
-def test_experts_under_tensor_and_expert_parallelism():
+def test_experts_under_tensor_and_expert_parallelism() -> None:
     whole = step_costs(specs.mixtral_8x7b()).experts[0]
     cut = step_costs(specs.mixtral_8x7b(), Rank(tensor_parallel_size=4)).experts[0]
     dealt = step_costs(
@@ -130,13 +130,13 @@ def test_experts_under_tensor_and_expert_parallelism():
     assert cut.flops_per_token == dealt.flops_per_token == whole.flops_per_token // 4
 
 
-def test_windows_cap_what_a_step_reads():
+def test_windows_cap_what_a_step_reads() -> None:
     costs = step_costs(specs.gemma_3_27b())
     read = decode_step(costs, 1, 131_072).kv_read_bytes
     assert read == 16 * 512 * (10 * 131_072 + 52 * 1_024)
 
 
-def test_mla_decodes_on_the_latent_and_is_not_divided():
+def test_mla_decodes_on_the_latent_and_is_not_divided() -> None:
     v3 = specs.deepseek_v3_caches()
     costs = step_costs(v3, Rank(tensor_parallel_size=8))
     (attention,) = costs.attention
@@ -156,7 +156,7 @@ def latent(**more: int) -> LatentCache:
     )
 
 
-def test_a_sparse_indexer_bounds_what_is_read():
+def test_a_sparse_indexer_bounds_what_is_read() -> None:
     def read(cache: LatentCache) -> int:
         layer = Layer(caches=(cache, IndexerCache(index_head_dim=128)), weights=())
         spec = specs.model("v32", [(layer, 1)], hidden=64, vocab=64)
@@ -168,7 +168,7 @@ def test_a_sparse_indexer_bounds_what_is_read():
     assert read(latent()) == 1_152 + 10_000 * 132
 
 
-def test_shared_caches_are_work_without_memory():
+def test_shared_caches_are_work_without_memory() -> None:
     inner = KvCache(kind="full", num_heads=8, num_kv_heads=2, head_dim=64, v_head_dim=64)
     layer = Layer(caches=(SharedCache(attention=inner),), weights=())
     costs = step_costs(specs.model("s", [(layer, 2)], hidden=64, vocab=64))
@@ -177,7 +177,7 @@ def test_shared_caches_are_work_without_memory():
     assert attention.decode_flops_per_pair == 2 * 2 * 8 * 128
 
 
-def test_states_are_read_and_written_each_step():
+def test_states_are_read_and_written_each_step() -> None:
     costs = step_costs(specs.qwen3_next_caches())
     step = decode_step(costs, 4, 1_000)
     assert costs.state_bytes == 36 * 1_097_728
@@ -186,7 +186,7 @@ def test_states_are_read_and_written_each_step():
     assert costs.state_flops_per_token == 36 * 4 * 32 * 128 * 128
 
 
-def test_quantised_weights_are_read_as_they_are_stored():
+def test_quantised_weights_are_read_as_they_are_stored() -> None:
     fp8 = Quantization(method="fp8", scheme="fp8_tensor", bits=8)
     costs = step_costs(
         specs.llama_31_8b(fp8), None, lambda path: None if path == "lm_head" else "fp8_tensor"
@@ -197,7 +197,7 @@ def test_quantised_weights_are_read_as_they_are_stored():
     assert plain.flops_per_token == costs.flops_per_token
 
 
-def test_prefill_of_one_prompt():
+def test_prefill_of_one_prompt() -> None:
     costs = step_costs(specs.llama_31_8b())
     cost = prefill(costs, 512)
     pairs = 512 * 513 // 2
@@ -211,7 +211,7 @@ def test_prefill_of_one_prompt():
     assert prefill(costs, 512, 3).weight_bytes == costs.weight_bytes + 3 * 512 * 4_096 * 2
 
 
-def test_prefix_cache_hits_take_work_away():
+def test_prefix_cache_hits_take_work_away() -> None:
     costs = step_costs(specs.llama_31_8b())
     whole, rest = prefill(costs, 1_000), prefill(costs, 1_000, cached_tokens=600)
     head = prefill(costs, 600)
@@ -222,14 +222,14 @@ def test_prefix_cache_hits_take_work_away():
         prefill(costs, 600, cached_tokens=600)
 
 
-def test_a_first_token_is_a_decode_step():
+def test_a_first_token_is_a_decode_step() -> None:
     costs = step_costs(specs.gemma_3_27b())
     assert prefill(costs, 1).flops == decode_step(costs, 1, 1).flops
     later = prefill(costs, 2_000, cached_tokens=1_999)
     assert later.flops == decode_step(costs, 1, 2_000).flops
 
 
-def test_grids_equal_single_steps():
+def test_grids_equal_single_steps() -> None:
     costs = step_costs(specs.gemma_3_27b())
     batch, context = np.array([1, 8, 64]), np.array([[1], [1_024], [131_072]])
     grid = decode_step(costs, batch, context)
@@ -241,12 +241,12 @@ def test_grids_equal_single_steps():
 
 
 @pytest.mark.parametrize(("batch", "context"), [(0, 1), (1, 0), (-1, 5)])
-def test_empty_steps_are_refused(batch, context):
+def test_empty_steps_are_refused(batch, context) -> None:
     with pytest.raises(ValueError, match="must be at least 1"):
         decode_step(NOMINAL_70B.costs(), batch, context)
 
 
-def test_experts_that_are_not_routed_are_streamed():
+def test_experts_that_are_not_routed_are_streamed() -> None:
     # Nemotron 3 Super: projections into and out of the experts' latent space, one of each
     projection = specs.matrix("latent_in", 1_024, 4_096, Shard.REPLICATED, Group.EXPERTS)
     layer = specs.mixtral_8x7b().layer_groups[0].layer
@@ -257,7 +257,7 @@ def test_experts_that_are_not_routed_are_streamed():
     assert step_costs(spec).experts == step_costs(base).experts
 
 
-def test_equal_layers_in_two_groups_are_one():
+def test_equal_layers_in_two_groups_are_one() -> None:
     layer = specs.llama_31_8b().layer_groups[0].layer
     sizes = {"hidden": 4_096, "vocab": 128_256}
     whole = specs.model("m", [(layer, 32)], **sizes)

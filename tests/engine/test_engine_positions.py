@@ -31,7 +31,7 @@ def read_one_by_one(reach: Reach, position: int) -> int:
 
 
 @pytest.mark.parametrize("reach", REACHES, ids=str)
-def test_closed_forms_equal_counting(reach):
+def test_closed_forms_equal_counting(reach) -> None:
     attended = [read_one_by_one(reach, position) for position in range(1, 31)]
     pairs = np.cumsum(attended)
     positions = np.arange(1, 31)
@@ -44,16 +44,16 @@ def test_closed_forms_equal_counting(reach):
 
 
 @pytest.mark.parametrize("reach", REACHES, ids=str)
-def test_nothing_is_read_before_the_first_token(reach):
+def test_nothing_is_read_before_the_first_token(reach) -> None:
     assert reach.pairs(0) == reach.pairs_of_all_prefixes(0) == 0
     assert reach.attended(np.array([0])).tolist() == [0]
 
 
-def test_what_a_cache_keeps():
+def test_what_a_cache_keeps() -> None:
     assert [r.held(10) for r in REACHES] == [10, 1, 4, 1, 4, 10]
 
 
-def test_large_counts_are_exact_or_refused():
+def test_large_counts_are_exact_or_refused() -> None:
     tokens = np.array([3_000_000_000])
     assert Reach().pairs(tokens).tolist() == [3_000_000_000 * 3_000_000_001 // 2]
     with pytest.raises(OverflowError):

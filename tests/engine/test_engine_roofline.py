@@ -17,22 +17,22 @@ from pytest_llmserve.engine.roofline import (
 PEAK, BANDWIDTH = 989.4e12, 3.35e12
 
 
-def test_ridge_point_of_an_h100():
+def test_ridge_point_of_an_h100() -> None:
     assert ridge_point(PEAK, BANDWIDTH) == pytest.approx(295.34, abs=0.01)
 
 
-def test_one_flop_per_byte_uses_a_third_of_a_percent():
+def test_one_flop_per_byte_uses_a_third_of_a_percent() -> None:
     assert utilisation(1.0, PEAK, BANDWIDTH) == pytest.approx(0.0034, abs=0.00005)
 
 
-def test_both_roofs_meet_at_the_ridge():
+def test_both_roofs_meet_at_the_ridge() -> None:
     ridge = ridge_point(PEAK, BANDWIDTH)
     assert attainable_flops_per_s(ridge / 2, PEAK, BANDWIDTH) == pytest.approx(PEAK / 2)
     assert attainable_flops_per_s(ridge, PEAK, BANDWIDTH) == pytest.approx(PEAK)
     assert attainable_flops_per_s(ridge * 2, PEAK, BANDWIDTH) == PEAK
 
 
-def test_bounds_and_time():
+def test_bounds_and_time() -> None:
     assert bound_of(294, 1, PEAK, BANDWIDTH) is Bound.MEMORY
     assert bound_of(296, 1, PEAK, BANDWIDTH) is Bound.COMPUTE
     assert bound_of(2, 1, 2.0, 1.0) is Bound.COMPUTE  # on the ridge itself
@@ -40,7 +40,7 @@ def test_bounds_and_time():
     assert floor_time_s(10, 50, 2.0, 5.0) == 10.0
 
 
-def test_gemm_of_512_tokens():
+def test_gemm_of_512_tokens() -> None:
     # A 512-token prefill through an 8192 x 8192 projection in FP16: compute bound on an H100.
     gemm = Gemm(m=512, n=8192, k=8192)
     assert gemm.flops == 2 * 512 * 8192 * 8192
@@ -53,13 +53,13 @@ def test_gemm_of_512_tokens():
 
 
 @pytest.mark.parametrize("rates", [(0, 1), (1, 0), (-1, 1)])
-def test_rates_must_be_positive(rates):
+def test_rates_must_be_positive(rates) -> None:
     with pytest.raises(ValueError, match="rates must be positive"):
         ridge_point(*rates)
     with pytest.raises(ValueError, match="rates must be positive"):
         floor_time_s(1, 1, *rates)
 
 
-def test_no_intensity_of_nothing():
+def test_no_intensity_of_nothing() -> None:
     with pytest.raises(ValueError, match="no intensity"):
         arithmetic_intensity(1, 0)

@@ -18,7 +18,7 @@ CONTEXTS = np.array([1, 1_000, 4_096, 131_072])
 CONCURRENCIES = np.array([1, 2, 7, 1_000, 100_000])
 
 
-def test_every_cell_equals_the_scalar_functions():
+def test_every_cell_equals_the_scalar_functions() -> None:
     grid = kv_sweep([request_bytes(m) for m in MODELS], CONTEXTS, CONCURRENCIES, POOLS)
     assert grid.need_bytes.shape == grid.fits.shape == (3, 4, 5)
     for m, (model, pool) in enumerate(zip(MODELS, POOLS, strict=True)):
@@ -31,7 +31,7 @@ def test_every_cell_equals_the_scalar_functions():
                 assert bool(grid.fits[m, t, n]) == (one * int(count) <= pool)
 
 
-def test_chunks_change_nothing(monkeypatch):
+def test_chunks_change_nothing(monkeypatch) -> None:
     models = [request_bytes(m) for m in MODELS]
     whole = kv_sweep(models, CONTEXTS, CONCURRENCIES, POOLS)
     monkeypatch.setattr(sweep, "CHUNK_CELLS", 5)
@@ -40,7 +40,7 @@ def test_chunks_change_nothing(monkeypatch):
     assert (whole.fits == parts.fits).all()
 
 
-def test_a_chunk_never_holds_more_than_its_cells(monkeypatch):
+def test_a_chunk_never_holds_more_than_its_cells(monkeypatch) -> None:
     seen = []
     monkeypatch.setattr(sweep, "CHUNK_CELLS", 10)
     monkeypatch.setattr(sweep, "mul", lambda a, b: seen.append((a * b).size) or a * b)
@@ -48,7 +48,7 @@ def test_a_chunk_never_holds_more_than_its_cells(monkeypatch):
     assert seen == [10, 10, 10, 5]
 
 
-def test_floors_over_a_grid():
+def test_floors_over_a_grid() -> None:
     costs = step_costs(specs.gemma_3_27b())
     peak, bandwidth = 989.4e12, 3.35e12
     floors = tpot_floor_sweep_s(costs, peak, bandwidth, CONTEXTS, CONCURRENCIES)
@@ -59,12 +59,12 @@ def test_floors_over_a_grid():
             assert floors[t, n] == pytest.approx(one, rel=1e-12)
 
 
-def test_a_cell_past_int64_is_an_error():
+def test_a_cell_past_int64_is_an_error() -> None:
     with pytest.raises(OverflowError):
         kv_sweep([request_bytes(MODELS[0])], np.array([2**40]), np.array([2**20]), [GIB])
 
 
-def test_bad_axes_are_refused():
+def test_bad_axes_are_refused() -> None:
     models = [request_bytes(MODELS[0])]
     with pytest.raises(ValueError, match="1 models but 2 pools"):
         kv_sweep(models, CONTEXTS, CONCURRENCIES, [GIB, GIB])

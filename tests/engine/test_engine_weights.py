@@ -15,7 +15,7 @@ def total(spec, rank=None, scheme_of=None, **more):
     return weight_bytes_on_rank(spec, rank, scheme_of, **more).total_bytes
 
 
-def test_llama_31_8b_equals_vllm_to_the_byte():
+def test_llama_31_8b_equals_vllm_to_the_byte() -> None:
     # vLLM 0.32.0, meta-device build on an H100: 16,094,077,440 B on one rank and, with -tp 16,
     # 1,071,391,232 B; 16 B of scale scalars stand in each attention layer.
     spec = specs.llama_31_8b()
@@ -24,7 +24,7 @@ def test_llama_31_8b_equals_vllm_to_the_byte():
     assert total(spec, rank, layer_extra_bytes=lambda _: 16) == 1_071_391_232
 
 
-def test_groups_of_a_rank():
+def test_groups_of_a_rank() -> None:
     found = weight_bytes_on_rank(specs.llama_31_8b())
     # 8,030,261,248 parameters (safetensors headers of the checkpoint) and a table of 131072 x 128
     assert found.total_bytes == 2 * 8_030_261_248 + 33_554_432
@@ -34,12 +34,12 @@ def test_groups_of_a_rank():
     assert found.bytes_by_group[Group.NORM] == 65 * 4_096 * 2
 
 
-def test_float32_doubles_everything_but_fixed_widths():
+def test_float32_doubles_everything_but_fixed_widths() -> None:
     spec = specs.llama_31_8b()
     assert total(spec, model_dtype_bits=32) == 2 * total(spec)
 
 
-def test_pipeline_stages_hold_their_layers_and_ends():
+def test_pipeline_stages_hold_their_layers_and_ends() -> None:
     spec = specs.llama_31_8b()
     first, last = (
         weight_bytes_on_rank(spec, Rank(pipeline_parallel_size=2, pipeline_stage=stage))
@@ -55,7 +55,7 @@ def test_pipeline_stages_hold_their_layers_and_ends():
     assert first.total_bytes + last.total_bytes == total(spec) + 33_554_432
 
 
-def test_tied_and_replicated_vocabularies_on_stages():
+def test_tied_and_replicated_vocabularies_on_stages() -> None:
     tied = specs.gemma_3_27b()
     last = Rank(pipeline_parallel_size=2, pipeline_stage=1)
     assert weight_bytes_on_rank(tied, last).bytes_by_group[Group.EMBEDDING] == 262_208 * 5_376 * 2
@@ -70,7 +70,7 @@ def test_tied_and_replicated_vocabularies_on_stages():
     assert Group.LM_HEAD not in held
 
 
-def test_vision_towers_can_be_left_out():
+def test_vision_towers_can_be_left_out() -> None:
     tower = specs.matrix("vision.proj", 1_024, 512, Shard.COLUMN, Group.VISION)
     spec = specs.replaced(specs.llama_31_8b(), vision=(tower,))
     plain = total(specs.llama_31_8b())
@@ -78,7 +78,7 @@ def test_vision_towers_can_be_left_out():
     assert total(spec, Rank(has_vision=False)) == plain
 
 
-def test_experts_under_expert_parallelism():
+def test_experts_under_expert_parallelism() -> None:
     spec = specs.mixtral_8x7b()
     # 46,702,792,704 parameters (safetensors headers of mistralai/Mixtral-8x7B-v0.1)
     assert total(spec) == 2 * 46_702_792_704
@@ -93,7 +93,7 @@ def test_experts_under_expert_parallelism():
     assert held == experts * 3 // 8  # the fullest rank has 3 of 8
 
 
-def test_a_rank_knows_where_the_experts_are():
+def test_a_rank_knows_where_the_experts_are() -> None:
     # vLLM 0.32.0, Mixtral-8x7B on 8 ranks with expert parallelism: 11,686,389,248 B, of which
     # 32 x 8 int32 are the map of the experts
     rank = Rank(tensor_parallel_size=8, has_expert_parallel=True)
@@ -103,7 +103,7 @@ def test_a_rank_knows_where_the_experts_are():
     assert total(spec, rank, layer_extra_bytes=lambda _: 16) == 11_686_389_248
 
 
-def test_a_size_that_does_not_divide():
+def test_a_size_that_does_not_divide() -> None:
     with pytest.raises(ShardingError, match=r"self_attn.q_proj output 4096 is not divisible by 3"):
         total(specs.llama_31_8b(), Rank(tensor_parallel_size=3))
 
@@ -136,11 +136,11 @@ def stored(scheme: str, rows: int, cols: int, **quantization: Any) -> int:
         ("nf4", {}, 4096 * 4096 // 2 + 4 * 4096 * 64),
     ],
 )
-def test_bytes_of_a_scheme(scheme, quantization, expected):
+def test_bytes_of_a_scheme(scheme, quantization, expected) -> None:
     assert stored(scheme, 4096, 4096, **quantization) == expected
 
 
-def test_gptq_checkpoint_on_a_real_server():
+def test_gptq_checkpoint_on_a_real_server() -> None:
     # Qwen2.5-7B-Instruct-GPTQ-Int4 (group 128, symmetric) on an L40S: vLLM 0.8.5.post1 printed
     # "Model loading took 5.1811 GiB", which holds the kernels' workspace of some MB besides.
     gptq = Quantization(method="gptq", scheme="int4", bits=4, group_size=128)
@@ -159,7 +159,7 @@ def test_gptq_checkpoint_on_a_real_server():
     assert 5.16 < found < 5.1811
 
 
-def test_an_unknown_scheme_is_refused():
+def test_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(SchemeError, match=r"w: bytes of scheme 'unknown' are not known; known: fp"):
         stored("unknown", 64, 64)
 
@@ -168,7 +168,7 @@ def block_fp8() -> Quantization:
     return Quantization(method="fp8", scheme="fp8_block", bits=8, block_shape=(128, 128))
 
 
-def test_only_matrices_are_quantised_and_only_where_the_scheme_says():
+def test_only_matrices_are_quantised_and_only_where_the_scheme_says() -> None:
     spec = specs.llama_31_8b(block_fp8())
     found = weight_bytes_on_rank(
         spec, None, lambda path: "fp8_block" if path.endswith("up_proj") else None
@@ -180,11 +180,11 @@ def test_only_matrices_are_quantised_and_only_where_the_scheme_says():
     assert found.bytes_by_group[Group.EMBEDDING] == plain.bytes_by_group[Group.EMBEDDING]
 
 
-def test_the_scheme_may_differ_from_layer_to_layer():
+def test_the_scheme_may_differ_from_layer_to_layer() -> None:
     spec = specs.llama_31_8b(block_fp8())
     asked = []
 
-    def scheme_of(path):
+    def scheme_of(path) -> str | None:
         asked.append(path)
         return "fp8_block" if path == "model.layers.7.mlp.up_proj" else None
 
@@ -194,7 +194,7 @@ def test_the_scheme_may_differ_from_layer_to_layer():
     assert "model.embed_tokens" not in asked
 
 
-def test_block_scales_lie_over_the_fused_matrix():
+def test_block_scales_lie_over_the_fused_matrix() -> None:
     # k and v of 1 head of 64 and q of 2: 256 rows in all, two blocks; alone each would take one
     layer = specs.heads_layer(hidden=256, heads=2, kv_heads=1, head_dim=64, intermediate=256)
     spec = specs.model("t", [(layer, 1)], hidden=256, vocab=64, quantization=block_fp8())
@@ -206,7 +206,7 @@ def test_block_scales_lie_over_the_fused_matrix():
     assert found.bytes_by_group[Group.ATTENTION] == elements + scales
 
 
-def test_block_grids_of_experts_are_refined():
+def test_block_grids_of_experts_are_refined() -> None:
     # 1,536 / TP 8 = 192 rows: no multiple of 128, so blocks of gcd(128, 192) = 64 (vLLM 0.32,
     # MiniMax-M2.5 at TP 8)
     parts = {"gate_proj": Shard.COLUMN, "up_proj": Shard.COLUMN, "down_proj": Shard.ROW}
@@ -230,7 +230,7 @@ def test_block_grids_of_experts_are_refined():
     assert found.bytes_by_group[Group.EXPERTS] == 4 * (elements + scales)
 
 
-def test_mxfp4_experts_are_padded_with_their_biases():
+def test_mxfp4_experts_are_padded_with_their_biases() -> None:
     # gpt-oss at TP 8: 360 -> 384 and hidden 2,880 -> 3,072 (vLLM 0.32, Marlin)
     padding = Padding()
     up = specs.matrix("up", 360, 2_880, Shard.COLUMN, Group.EXPERTS)
@@ -243,7 +243,7 @@ def test_mxfp4_experts_are_padded_with_their_biases():
     assert padded == [(384, 1), (3_072, 1)]
 
 
-def test_mla_keeps_a_copy_beside_a_quantised_matrix():
+def test_mla_keeps_a_copy_beside_a_quantised_matrix() -> None:
     # DeepSeek-V3: 33.5 MB a layer in bf16, 2.05 GB in all at TP 1, an eighth of it at TP 8
     spec = specs.deepseek_v3_caches()
     whole = absorbed_mla_bytes_on_rank(spec, Rank(), lambda _: "fp8_block")

@@ -64,7 +64,7 @@ def words(launch):
     return [word.text for word in launch.argv]
 
 
-def test_a_template_takes_plain_values_from_its_chart(tmp_path):
+def test_a_template_takes_plain_values_from_its_chart(tmp_path) -> None:
     reading = read_file(chart(tmp_path), display="t.yaml")
     (launch,) = reading.launches
     assert words(launch) == ["--model=org/model", "--max-model-len=4096"]
@@ -74,7 +74,7 @@ def test_a_template_takes_plain_values_from_its_chart(tmp_path):
     assert reading.problems == ()
 
 
-def test_without_values_every_choice_is_unresolved(tmp_path):
+def test_without_values_every_choice_is_unresolved(tmp_path) -> None:
     path = tmp_path / "deployment.yaml"
     path.write_text(TEMPLATE)
     reading = read_file(path, display="t.yaml")
@@ -86,7 +86,7 @@ def test_without_values_every_choice_is_unresolved(tmp_path):
     assert problem.location.line == 13
 
 
-def tool(tmp_path, monkeypatch, name, script):
+def tool(tmp_path, monkeypatch, name, script) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     path = folder / name
@@ -95,7 +95,7 @@ def tool(tmp_path, monkeypatch, name, script):
     monkeypatch.setenv("PATH", str(folder))
 
 
-def test_helm_runs_only_where_the_policy_allows_it(tmp_path, monkeypatch):
+def test_helm_runs_only_where_the_policy_allows_it(tmp_path, monkeypatch) -> None:
     chart(tmp_path / "chart")
     values = tmp_path / "chart" / "values.yaml"
     tool(
@@ -125,7 +125,7 @@ def test_helm_runs_only_where_the_policy_allows_it(tmp_path, monkeypatch):
         ("print('kind: Service\\napiVersion: v1')", "no server in the output"),
     ],
 )
-def test_a_tool_that_fails_is_never_a_pass(tmp_path, monkeypatch, script, message):
+def test_a_tool_that_fails_is_never_a_pass(tmp_path, monkeypatch, script, message) -> None:
     chart(tmp_path / "chart")
     if script is None:
         monkeypatch.setenv("PATH", str(tmp_path))
@@ -140,7 +140,7 @@ def test_a_tool_that_fails_is_never_a_pass(tmp_path, monkeypatch, script, messag
     assert "hf_abc" not in problem.message
 
 
-def test_a_kustomization_is_built_where_it_is_allowed(tmp_path, monkeypatch):
+def test_a_kustomization_is_built_where_it_is_allowed(tmp_path, monkeypatch) -> None:
     path = tmp_path / "kustomization.yaml"
     path.write_text("resources: [base.yaml]\n")
     refused = read_file(path, display="k.yaml")
@@ -151,7 +151,7 @@ def test_a_kustomization_is_built_where_it_is_allowed(tmp_path, monkeypatch):
     assert [launch.name for launch in built.launches] == ["rendered"]
 
 
-def test_values_of_an_unknown_chart_are_unresolved(read):
+def test_values_of_an_unknown_chart_are_unresolved(read) -> None:
     text = """\
     vllm:
       image: {repository: vllm/vllm-openai, tag: v0.12.0}
@@ -170,7 +170,7 @@ def test_values_of_an_unknown_chart_are_unresolved(read):
     assert (tgi.runtime, tgi.is_deployed) == ("tgi", False)
 
 
-def test_misplaced_arguments_of_the_production_stack_are_told(read):
+def test_misplaced_arguments_of_the_production_stack_are_told(read) -> None:
     text = """\
     servingEngineSpec:
       modelSpec:
@@ -193,7 +193,7 @@ fleet:
 """
 
 
-def test_a_form_of_ones_own(tmp_path):
+def test_a_form_of_ones_own(tmp_path) -> None:
     path = tmp_path / "fleet" / "prod.yaml"
     path.parent.mkdir()
     path.write_text(OWN)
@@ -217,7 +217,7 @@ def test_a_form_of_ones_own(tmp_path):
     assert {launch.form for launch in elsewhere.launches} == {"helm values"}
 
 
-def test_an_own_form_that_does_not_fit_is_told(tmp_path):
+def test_an_own_form_that_does_not_fit_is_told(tmp_path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("fleet: {chat: {engine: {}}}\n")
     for form in (
@@ -230,7 +230,7 @@ def test_an_own_form_that_does_not_fit_is_told(tmp_path):
         assert reading.problems[0].kind is ProblemKind.UNKNOWN
 
 
-def test_a_plain_manifest_loads_no_other_reader(tmp_path):
+def test_a_plain_manifest_loads_no_other_reader(tmp_path) -> None:
     path = tmp_path / "d.yaml"
     path.write_text(RENDERED)
     code = (
@@ -259,7 +259,7 @@ def test_a_plain_manifest_loads_no_other_reader(tmp_path):
         "scenario: a\n",
     ],
 )
-def test_settings_of_something_else_are_no_server(read, text):
+def test_settings_of_something_else_are_no_server(read, text) -> None:
     reading = read("settings.yaml", text)
     assert reading.launches == ()
     assert [p.kind for p in reading.problems] == [ProblemKind.UNKNOWN]

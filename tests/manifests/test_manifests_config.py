@@ -13,7 +13,7 @@ from pytest_llmserve.manifests.vllm_config import python_value
 from pytest_llmserve.manifests.yaml_nodes import Mapping, Scalar, documents
 
 
-def test_a_config_file_of_its_own(read):
+def test_a_config_file_of_its_own(read) -> None:
     text = """\
     # settings
     model: org/m
@@ -57,7 +57,7 @@ def test_a_config_file_of_its_own(read):
         ("a: 1\na: 2\n", "stands twice"),
     ],
 )
-def test_a_named_config_that_is_broken(read, text, message):
+def test_a_named_config_that_is_broken(read, text, message) -> None:
     (launch,) = read("run.sh", "vllm serve m --config c.yaml\n", c__yaml=text).launches
     (problem,) = launch.problems
     assert message in problem.message
@@ -71,7 +71,7 @@ SCALARS = (
 
 
 @pytest.mark.parametrize("text", SCALARS.split("|"))
-def test_scalars_mean_what_pyyaml_makes_of_them(text):
+def test_scalars_mean_what_pyyaml_makes_of_them(text) -> None:
     node = Scalar("f", 1, 1, text, None, None, 1, [text])
     try:
         expected = yaml.safe_load(text)
@@ -111,11 +111,11 @@ def scalar_places(text: str, key: str) -> tuple[str, list[tuple[int, int | None]
         ("k: 'it''s\n  a'\n", "it's a", [(1, 5), (1, 6), (1, 9), (2, 3)]),
     ],
 )
-def test_scalar_places(text, value, places):
+def test_scalar_places(text, value, places) -> None:
     assert scalar_places(text, "k") == (value, places)
 
 
-def test_source_text_survives_edits():
+def test_source_text_survives_edits() -> None:
     source = SourceText.of_lines("one $X two\nthree", "f").replaced([(4, 6, "long value")])
     assert source.text == "one long value two\nthree"
     assert [source.at(source.text.index(w)).column for w in ("one", "long", "two")] == [1, 5, 8]
@@ -127,7 +127,7 @@ def test_source_text_survives_edits():
 # unknown values
 
 
-def test_unknown_names():
+def test_unknown_names() -> None:
     text = unknown("${A:-x}") + "-" + unknown("$(B)") + unknown("{{ .C }}") + unknown("$A")
     assert unknown_names(text) == ("A", "B", "{{ .C }}")
     assert unknown_names("plain") == ()
@@ -136,7 +136,7 @@ def test_unknown_names():
     assert unknown_names(unknown("${A[@]}") + unknown("${B:?set it}")) == ("A", "B")
 
 
-def test_marks_do_not_nest():
+def test_marks_do_not_nest() -> None:
     source = SourceText.of_lines("a " + unknown("$(X)") + " $(Y)", "f")
     marked = mark_placeholders(source)
     assert unknown_names(marked.text) == ("X", "Y")
@@ -147,7 +147,7 @@ def test_marks_do_not_nest():
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "--api-key", "AWS_SECRET_ACCESS_KEY", "password"])
-def test_secret_names(name):
+def test_secret_names(name) -> None:
     assert is_secret_name(name)
     assert masked(name, "abc") == "***"
     assert masked(name, "4096") == "4096"
@@ -156,12 +156,12 @@ def test_secret_names(name):
 @pytest.mark.parametrize(
     "name", ["max_num_batched_tokens", "--tokenizer", "MODEL", "--ssl-keyfile", "MONKEY"]
 )
-def test_names_that_hold_no_secret(name):
+def test_names_that_hold_no_secret(name) -> None:
     assert not is_secret_name(name)
     assert masked(name, "abc") == "abc"
 
 
-def test_secret_flags():
+def test_secret_flags() -> None:
     assert is_secret_flag("--api-key")
     assert is_secret_flag("--hf-token")
     assert not is_secret_flag("--long-prefill-token-threshold")
@@ -180,14 +180,14 @@ def test_secret_flags():
         ("https://huggingface.co/a", "https://huggingface.co/a"),
     ],
 )
-def test_urls_and_token_shapes(text, shown):
+def test_urls_and_token_shapes(text, shown) -> None:
     assert masked_text(text) == shown
 
 
 # .env files
 
 
-def test_env_file_rules():
+def test_env_file_rules() -> None:
     text = (
         "A=1\n #B=2\nexport C = 3\nD='$A' # x\nE=\"${A}b\" \nF=a#b #c\nbroken\n"
         "G=${A:-x}${Q:-y}\nH=\n"
@@ -222,7 +222,7 @@ def test_env_file_rules():
         ("tini -- vllm serve m", "vllm"),
     ],
 )
-def test_programs(line, runtime):
+def test_programs(line, runtime) -> None:
     start = find_start(line.split())
     assert start is not None
     assert (start.kind, start.runtime) == ("server", runtime)
@@ -232,5 +232,5 @@ def test_programs(line, runtime):
     "line",
     ["vllm", "vllm chat", "python3 x.py", "echo vllm serve", "ollama pull x", "pip install vllm"],
 )
-def test_programs_that_serve_nothing(line):
+def test_programs_that_serve_nothing(line) -> None:
     assert find_start(line.split()) is None

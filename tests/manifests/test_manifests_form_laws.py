@@ -42,11 +42,11 @@ def script(words):
     return json.dumps(shlex.join(["vllm", "serve", MODEL, *words]), ensure_ascii=False)
 
 
-def pod(words, command='["vllm", "serve", "Qwen/Qwen3-8B"]'):
+def pod(words, command='["vllm", "serve", "Qwen/Qwen3-8B"]') -> str:
     return f"{{containers: [{{image: x, command: {command}, args: {quoted(words)}}}]}}"
 
 
-def kind(kind, spec, version="v1"):
+def kind(kind, spec, version="v1") -> str:
     return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: chat}}\nspec: {spec}\n"
 
 
@@ -56,22 +56,22 @@ def dynamo(words):
     return kind("DynamoGraphDeployment", spec, "nvidia.com/v1alpha1")
 
 
-def modelservice(words):
+def modelservice(words) -> str:
     container = f"{{image: x, modelCommand: vllmServe, args: {quoted(words)}}}"
     return f"modelArtifacts: {{uri: hf://{MODEL}}}\ndecode: {{containers: [{container}]}}\n"
 
 
-def production_stack(words):
+def production_stack(words) -> str:
     spec = f"{{name: a, modelURL: {MODEL}, vllmConfig: {{extraArgs: {quoted(words)}}}}}"
     return f"servingEngineSpec: {{modelSpec: [{spec}]}}\n"
 
 
-def compose(words):
+def compose(words) -> str:
     escaped = [word.replace("$", "$$") for word in words]
     return f"services: {{a: {{image: vllm/vllm-openai, command: {quoted(escaped)}}}}}\n"
 
 
-def compose_string(words):
+def compose_string(words) -> str:
     command = json.dumps(shlex.join(words), ensure_ascii=False)
     return f"services: {{a: {{image: vllm/vllm-openai, command: {command}}}}}\n"
 
@@ -104,25 +104,25 @@ def storm(words):
     return kind("StormService", f"{{template: {{spec: {{roles: {roles}}}}}}}")
 
 
-def values(words):
+def values(words) -> str:
     return f"image: {{repository: vllm/vllm-openai, tag: v0.19.1}}\nextraArgs: {quoted(words)}\n"
 
 
-def dockerfile(words):
+def dockerfile(words) -> str:
     return f"FROM vllm/vllm-openai:v0.19.1\nCMD {quoted(words)}\n"
 
 
-def llama_swap(words):
+def llama_swap(words) -> str:
     return f"healthCheckTimeout: 1\nmodels: {{a: {{cmd: {script(words)}}}}}\n"
 
 
-def truss(words):
+def truss(words) -> str:
     inner = shlex.quote(shlex.join(["vllm", "serve", MODEL, *words]))
     command = json.dumps(f"sh -c {inner}", ensure_ascii=False)
     return f"model_name: a\ndocker_server: {{start_command: {command}}}\n"
 
 
-def skypilot(words):
+def skypilot(words) -> str:
     return f"resources: {{accelerators: L4}}\nrun: {script(words)}\n"
 
 
@@ -169,7 +169,7 @@ FORMS = {
 @given(flags=FLAGS)
 @example(flags=[("hf-overrides", '{"a": "it\'s \\"b\\""}')])
 @QUIET
-def test_arguments_written_into_a_form_are_read_back(tmp_path, name, flags):
+def test_arguments_written_into_a_form_are_read_back(tmp_path, name, flags) -> None:
     words = [word for flag, value in flags for word in (f"--{flag}", value)]
     path = tmp_path / name
     path.write_text(FORMS[name](words), encoding="utf-8")
@@ -192,7 +192,7 @@ PIECES = st.sampled_from(
 @pytest.mark.parametrize("seed", EXAMPLES, ids=lambda seed: seed["title"])
 @given(data=st.data())
 @QUIET
-def test_mutated_files_yield_only_located_problems(tmp_path, seed, data):
+def test_mutated_files_yield_only_located_problems(tmp_path, seed, data) -> None:
     text = seed["text"]
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(text)))

@@ -21,7 +21,7 @@ EXAMPLE = re.compile(
 EXAMPLES = [match.groupdict() for match in EXAMPLE.finditer(PAGE)]
 
 
-def shown(launch):
+def shown(launch) -> str:
     """A launch as the page writes it."""
     count = gpu_count(launch, Facts())
     kinds = dict.fromkeys(kind for label in launch.gpu.labels for kind in label.alternatives)
@@ -33,14 +33,14 @@ def shown(launch):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["title"])
-def test_the_page_shows_what_is_read(tmp_path, example):
+def test_the_page_shows_what_is_read(tmp_path, example) -> None:
     path = tmp_path / example["name"]
     path.write_text(example["text"], encoding="utf-8")
     reading = read_file(path, display=example["name"])
     assert "\n".join(map(shown, reading.launches)) + "\n" == example["reads"]
 
 
-def test_every_form_of_the_table_has_an_example():
+def test_every_form_of_the_table_has_an_example() -> None:
     rows = re.findall(r"^\| \[(.+?)\]\(#", PAGE, re.MULTILINE)
     titles = {example["title"] for example in EXAMPLES} | {"A form of your own"}
     assert set(rows) == titles
@@ -48,7 +48,7 @@ def test_every_form_of_the_table_has_an_example():
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["title"])
-def test_every_argument_knows_its_line(tmp_path, example):
+def test_every_argument_knows_its_line(tmp_path, example) -> None:
     path = tmp_path / example["name"]
     path.write_text(example["text"], encoding="utf-8")
     rows = example["text"].split("\n")

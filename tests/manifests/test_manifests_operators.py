@@ -44,7 +44,7 @@ spec:
 """
 
 
-def test_an_inference_service_is_joined_with_its_runtime(read):
+def test_an_inference_service_is_joined_with_its_runtime(read) -> None:
     for reading in (
         read("both.yaml", f"{RUNTIME}---\n{SERVICE}"),
         read("service.yaml", SERVICE, runtime__yaml=RUNTIME),
@@ -64,7 +64,7 @@ def test_an_inference_service_is_joined_with_its_runtime(read):
         )
 
 
-def test_a_runtime_that_is_not_there_is_unresolved(read):
+def test_a_runtime_that_is_not_there_is_unresolved(read) -> None:
     launch = only(read("service.yaml", SERVICE))
     assert words(launch) == ["org/model", "--max-model-len=4096"]
     (problem,) = launch.problems
@@ -72,7 +72,7 @@ def test_a_runtime_that_is_not_there_is_unresolved(read):
     assert "'vllm-runtime' is not among the files" in problem.message
 
 
-def test_base_configs_of_an_llm_service_are_found_beside(read):
+def test_base_configs_of_an_llm_service_are_found_beside(read) -> None:
     base = """\
     apiVersion: serving.kserve.io/v1alpha1
     kind: LLMInferenceServiceConfig
@@ -104,7 +104,7 @@ def test_base_configs_of_an_llm_service_are_found_beside(read):
     assert "baseRefs names 'other'" in missing.problems[0].message
 
 
-def test_prefill_and_decode_of_an_llm_service_and_its_workers(read):
+def test_prefill_and_decode_of_an_llm_service_and_its_workers(read) -> None:
     text = """\
     apiVersion: serving.kserve.io/v1alpha1
     kind: LLMInferenceService
@@ -129,7 +129,7 @@ def test_prefill_and_decode_of_an_llm_service_and_its_workers(read):
     assert "worker: pods of the same server" in "".join(reading.ignored)
 
 
-def test_role_templates_are_merged_with_their_patches(read):
+def test_role_templates_are_merged_with_their_patches(read) -> None:
     text = """\
     apiVersion: workloads.x-k8s.io/v1alpha2
     kind: RoleBasedGroup
@@ -171,7 +171,7 @@ def test_role_templates_are_merged_with_their_patches(read):
     assert "a router, no server" in "".join(reading.ignored)
 
 
-def test_workers_of_a_ray_cluster_add_their_gpus(read):
+def test_workers_of_a_ray_cluster_add_their_gpus(read) -> None:
     group = "{replicas: 1, template: {spec: {containers: [{image: x, resources: %s}]}}}"
     gpus = "{limits: {nvidia.com/gpu: 8}}"
     text = f"""\
@@ -194,7 +194,7 @@ def test_workers_of_a_ray_cluster_add_their_gpus(read):
     assert (launch.gpu.count_per_pod, launch.gpu.pods_per_instance) == (8, 2)
 
 
-def test_engine_kwargs_keep_their_lines_and_their_types(read):
+def test_engine_kwargs_keep_their_lines_and_their_types(read) -> None:
     text = """\
     applications:
       - name: app
@@ -220,7 +220,7 @@ def test_engine_kwargs_keep_their_lines_and_their_types(read):
     assert launch.is_typed
 
 
-def test_yaml_inside_yaml_knows_its_lines(read):
+def test_yaml_inside_yaml_knows_its_lines(read) -> None:
     text = """\
     apiVersion: ray.io/v1
     kind: RayService
@@ -240,7 +240,7 @@ def test_yaml_inside_yaml_knows_its_lines(read):
     assert places == [("org/model", 10, 27), ("--max_model_len=4096", 12, 17)]
 
 
-def test_dynamo_keeps_its_own_flags(read):
+def test_dynamo_keeps_its_own_flags(read) -> None:
     text = """\
     apiVersion: nvidia.com/v1alpha1
     kind: DynamoGraphDeployment
@@ -301,14 +301,14 @@ spec:
         ("gpu.amd.com", "true", "amd.com/gpu", ()),
     ],
 )  # fmt: skip
-def test_claims_give_count_class_and_product(read, device, expression, resource, labels):
+def test_claims_give_count_class_and_product(read, device, expression, resource, labels) -> None:
     launch = only(read("dra.yaml", f"{CLAIM % (device, expression)}---\n{POD}"))
     assert (launch.gpu.count, launch.gpu.resource) == (2, resource)
     assert tuple(v for label in launch.gpu.labels for v in label.alternatives) == labels
     assert launch.gpu.count_location.line == 8
 
 
-def test_a_claim_of_another_file_is_unresolved(read):
+def test_a_claim_of_another_file_is_unresolved(read) -> None:
     launch = only(read("pod.yaml", POD))
     assert launch.gpu.count is None
     (problem,) = launch.problems
@@ -316,7 +316,7 @@ def test_a_claim_of_another_file_is_unresolved(read):
     assert "'gpus', which is not in this file" in problem.message
 
 
-def test_memory_labels_stand_beside_the_kind(read):
+def test_memory_labels_stand_beside_the_kind(read) -> None:
     labels = "{karpenter.k8s.aws/instance-gpu-name: a100,"
     labels += ' karpenter.k8s.aws/instance-gpu-memory: "81920"}'
     text = POD.replace("  resourceClaims", f"  nodeSelector: {labels}\n  resourceClaims")
@@ -324,7 +324,7 @@ def test_memory_labels_stand_beside_the_kind(read):
     assert keys == {"name", "memory"}
 
 
-def test_init_containers_tell_what_fills_a_path(read):
+def test_init_containers_tell_what_fills_a_path(read) -> None:
     text = """\
     apiVersion: v1
     kind: Pod
@@ -347,7 +347,7 @@ def test_init_containers_tell_what_fills_a_path(read):
     ]
 
 
-def test_counts_that_differ_leave_the_task_open(read):
+def test_counts_that_differ_leave_the_task_open(read) -> None:
     text = """\
     resources: {accelerators: {L4:8, A100:4}}
     run: vllm serve m -tp $SKYPILOT_NUM_GPUS_PER_NODE
@@ -359,7 +359,7 @@ def test_counts_that_differ_leave_the_task_open(read):
     assert "leaves the number of GPUs open (4, 8)" in launch.problems[0].message
 
 
-def test_secrets_of_any_form_are_masked(read):
+def test_secrets_of_any_form_are_masked(read) -> None:
     secret = "top-secret-1"
     flag = f"--api-key {secret}"
     values = f"{{model: m, hf_token: {secret}, env: {{HF_TOKEN: {secret}}}"

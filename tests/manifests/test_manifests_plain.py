@@ -31,13 +31,13 @@ def only(reading):
          'CMD ["m"]\n', ["m"], [4]),
     ],
 )  # fmt: skip
-def test_dockerfiles(read, text, argv, lines):
+def test_dockerfiles(read, text, argv, lines) -> None:
     launch = only(read("Dockerfile.chat", text))
     assert (launch.name, launch.form, words(launch)) == ("chat", "dockerfile", argv)
     assert [word.location.line for word in launch.argv] == lines
 
 
-def test_the_base_image_of_a_dockerfile_is_its_image(read):
+def test_the_base_image_of_a_dockerfile_is_its_image(read) -> None:
     text = "ARG TAG\nFROM vllm/vllm-openai:${TAG}\nCMD [m]\n"
     launch = only(read("Dockerfile", text))
     assert launch.image.unresolved == ("TAG",)
@@ -45,7 +45,7 @@ def test_the_base_image_of_a_dockerfile_is_its_image(read):
     assert "without FROM" in read("Dockerfile", "CMD x\n").problems[0].message
 
 
-def test_units_expand_their_environment(read):
+def test_units_expand_their_environment(read) -> None:
     text = """\
     [Unit]
     Description=vllm serve other
@@ -65,7 +65,7 @@ def test_units_expand_their_environment(read):
     assert (launch.gpu.count, launch.gpu.count_source) == (2, "CUDA_VISIBLE_DEVICES")
 
 
-def test_quadlets_run_an_image(read):
+def test_quadlets_run_an_image(read) -> None:
     text = """\
     [Container]
     Image=docker.io/vllm/vllm-openai:v0.12.0
@@ -77,7 +77,7 @@ def test_quadlets_run_an_image(read):
     assert launch.gpu.count == 1
 
 
-def test_makefiles_expand_their_own_variables(read):
+def test_makefiles_expand_their_own_variables(read) -> None:
     text = (
         "MODEL ?= org/$(NAME)\nNAME = model\n\nall: serve\n\n"
         "serve: deps\n\t@echo start\n\t@vllm serve $(MODEL) \\\n\t  --max-model-len $${LEN:-8}"
@@ -90,14 +90,14 @@ def test_makefiles_expand_their_own_variables(read):
     assert [word.location.line for word in launch.argv] == [8, 9, 9, 9, 9]
 
 
-def test_procfiles_have_one_command_a_line(read):
+def test_procfiles_have_one_command_a_line(read) -> None:
     reading = read("Procfile", "web: gunicorn app\nllm: vllm serve m --max-model-len 8\n")
     launch = only(reading)
     assert (launch.name, launch.form, launch.argv[0].location.line) == ("llm", "procfile", 2)
     assert any(text.startswith("web:") for text in reading.ignored)
 
 
-def test_modelfiles(read):
+def test_modelfiles(read) -> None:
     text = 'FROM qwen3:8b\nPARAMETER num_ctx 4096\nSYSTEM """\nFROM no\n"""\n'
     launch = only(read("Modelfile.chat", text))
     assert (launch.name, launch.runtime, words(launch)) == ("chat", "ollama", ["qwen3:8b"])
@@ -105,7 +105,7 @@ def test_modelfiles(read):
     assert "without FROM" in read("Modelfile", "PARAMETER a 1\n").problems[0].message
 
 
-def test_a_model_that_another_service_pulls(read):
+def test_a_model_that_another_service_pulls(read) -> None:
     text = """\
     services:
       ollama: {image: ollama/ollama}
@@ -115,13 +115,13 @@ def test_a_model_that_another_service_pulls(read):
     assert [(s.source, s.location.line) for s in launch.model_sources] == [("qwen3:8b", 3)]
 
 
-def test_models_of_compose(read):
+def test_models_of_compose(read) -> None:
     text = 'services: {a: {image: x}}\nmodels: {m: {model: "ai/x:${Q:-4}", context_size: 8}}\n'
     launch = only(read("compose.yaml", text))
     assert words(launch) == ["ai/x:4", "--ctx-size", "8"]
 
 
-def test_names_that_differ_only_in_the_form(read):
+def test_names_that_differ_only_in_the_form(read) -> None:
     knative = (
         "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: chat}\n"
         "spec: {template: {spec: {containers: [{image: vllm/vllm-openai, args: [m]}]}}}\n"

@@ -11,7 +11,7 @@ def words(launch):
     return [word.text for word in launch.argv]
 
 
-def test_a_one_line_command(read):
+def test_a_one_line_command(read) -> None:
     (launch,) = read("run.sh", "vllm serve org/m --max-model-len 8192\n").launches
     assert (launch.name, launch.form, launch.entrypoint) == ("run", "shell", "vllm serve")
     assert words(launch) == ["org/m", "--max-model-len", "8192"]
@@ -19,12 +19,12 @@ def test_a_one_line_command(read):
     assert launch.image is None
 
 
-def test_a_command_in_a_file_without_a_suffix(read):
+def test_a_command_in_a_file_without_a_suffix(read) -> None:
     (launch,) = read("start", "vllm serve org/m\n").launches
     assert launch.form == "shell"
 
 
-def test_names_come_from_the_served_model(read):
+def test_names_come_from_the_served_model(read) -> None:
     text = (
         "vllm serve a --served-model-name chat other &\nvllm serve b --served-model-name=chat &\n"
         "vllm serve c &\n"
@@ -32,7 +32,7 @@ def test_names_come_from_the_served_model(read):
     assert [launch.name for launch in read("run.sh", text).launches] == ["chat", "chat-2", "run"]
 
 
-def test_visible_devices_count_gpus(read):
+def test_visible_devices_count_gpus(read) -> None:
     (launch,) = read("run.sh", "CUDA_VISIBLE_DEVICES=0,1 vllm serve m\n").launches
     assert (launch.gpu.count, launch.gpu.count_source) == (2, "CUDA_VISIBLE_DEVICES")
     assert launch.env["CUDA_VISIBLE_DEVICES"].text == "0,1"
@@ -56,14 +56,14 @@ def test_visible_devices_count_gpus(read):
         ("", None, None),
     ],
 )
-def test_docker_run_gpus(read, options, count, resource):
+def test_docker_run_gpus(read, options, count, resource) -> None:
     text = f"docker run --rm {options} vllm/vllm-openai:v0.12.0 org/m --max-num-seqs 4\n"
     (launch,) = read("run.sh", text).launches
     assert (launch.gpu.count, launch.gpu.resource) == (count, resource)
     assert words(launch) == ["org/m", "--max-num-seqs", "4"]
 
 
-def test_docker_options_with_and_without_values(read):
+def test_docker_options_with_and_without_values(read) -> None:
     text = """\
     IMAGE=vllm/vllm-openai:v0.22.1
     sudo docker run -d -it --name chat -p 8000:8000 -v$HOME/x:/x --shm-size=8g --ipc host \\
@@ -91,12 +91,12 @@ def test_docker_options_with_and_without_values(read):
         "docker run lmsysorg/x bash -lc 'exec vllm serve m -tp 2'",
     ],
 )
-def test_docker_entrypoints(read, text):
+def test_docker_entrypoints(read, text) -> None:
     (launch,) = read("run.sh", text + "\n").launches
     assert words(launch) == ["m", "-tp", "2"]
 
 
-def test_docker_run_of_something_else(read):
+def test_docker_run_of_something_else(read) -> None:
     reading = read(
         "run.sh", "docker run redis:7\ndocker compose up\ndocker pull vllm/vllm-openai\n"
     )
@@ -104,7 +104,7 @@ def test_docker_run_of_something_else(read):
     assert reading.problems
 
 
-def test_batch_jobs(read):
+def test_batch_jobs(read) -> None:
     text = """\
     #!/bin/bash
     #SBATCH --nodes=2
@@ -120,7 +120,7 @@ def test_batch_jobs(read):
     assert launch.argv[4].unresolved == ("hostname",)
 
 
-def test_a_config_written_by_a_heredoc(read):
+def test_a_config_written_by_a_heredoc(read) -> None:
     text = """\
     LEN=$((4096 * 2))
     cat > conf.yaml <<EOF
@@ -139,7 +139,7 @@ def test_a_config_written_by_a_heredoc(read):
     ]
 
 
-def test_a_config_beside_the_script(read):
+def test_a_config_beside_the_script(read) -> None:
     reading = read(
         "run.sh", "vllm serve org/m --config conf/../conf.yaml\n", conf__yaml="max-num-seqs: 4\n"
     )
@@ -147,14 +147,14 @@ def test_a_config_beside_the_script(read):
     assert (entry.key, entry.value, str(entry.location)) == ("max-num-seqs", 4, "conf.yaml:1")
 
 
-def test_a_config_through_a_docker_volume(read):
+def test_a_config_through_a_docker_volume(read) -> None:
     text = "docker run -v ./c.yaml:/etc/v.yaml vllm/vllm-openai m --config /etc/v.yaml\n"
     (launch,) = read("run.sh", text, c__yaml="max-num-seqs: 4\n").launches
     assert launch.config_entries[0].value == 4
 
 
 @pytest.mark.parametrize("path", ["/etc/absent.yaml", "$CONF", "conf.yaml"])
-def test_a_config_out_of_reach(read, path):
+def test_a_config_out_of_reach(read, path) -> None:
     (launch,) = read("run.sh", f"vllm serve m --config {path}\n").launches
     (problem,) = launch.problems
     assert problem.kind is ProblemKind.UNRESOLVED
@@ -162,13 +162,13 @@ def test_a_config_out_of_reach(read, path):
     assert launch.config_entries == ()
 
 
-def test_joined_config_is_not_read(read):
+def test_joined_config_is_not_read(read) -> None:
     (launch,) = read("run.sh", "vllm serve m --config=c.yaml\n", c__yaml="a: 1\n").launches
     assert launch.config_entries == ()
     assert launch.problems == ()
 
 
-def test_a_script_that_calls_one_beside_it(read):
+def test_a_script_that_calls_one_beside_it(read) -> None:
     reading = read(
         "all.sh", "bash one.sh 8192\n", one__sh='vllm serve m --max-model-len "${1:-1}"\n'
     )
@@ -177,39 +177,39 @@ def test_a_script_that_calls_one_beside_it(read):
     assert str(launch.location) == "one.sh:1"
 
 
-def test_variables_sourced_from_a_file_beside(read):
+def test_variables_sourced_from_a_file_beside(read) -> None:
     (launch,) = read(
         "run.sh", "source env.sh\nvllm serve $MODEL\n", env__sh="MODEL=org/m\n"
     ).launches
     assert words(launch) == ["org/m"]
 
 
-def test_an_api_key_is_masked(read):
+def test_an_api_key_is_masked(read) -> None:
     (launch,) = read(
         "run.sh", "vllm serve m --api-key sk-123 --max-num-batched-tokens 5\n"
     ).launches
     assert words(launch) == ["m", "--api-key", "***", "--max-num-batched-tokens", "5"]
 
 
-def test_a_launch_that_cannot_be_followed_is_said_by_line(read):
+def test_a_launch_that_cannot_be_followed_is_said_by_line(read) -> None:
     reading = read("run.sh", "echo\nssh host 'vllm serve m'\n")
     (problem,) = reading.problems
     assert (problem.kind, problem.location.line) == (ProblemKind.UNKNOWN, 2)
     assert "looks like a launch" in problem.message
 
 
-def test_a_broken_script_is_located(read):
+def test_a_broken_script_is_located(read) -> None:
     (problem,) = read("run.sh", "vllm serve m\nif true; then\n").problems
     assert problem.kind is ProblemKind.UNREADABLE
     assert str(problem).startswith("run.sh:3: cannot follow the script: expected")
 
 
-def test_a_stray_backslash_is_warned_about(read):
+def test_a_stray_backslash_is_warned_about(read) -> None:
     (problem,) = read("run.sh", "vllm serve m \\ \n --a 1\n").problems
     assert (problem.kind, problem.location.line) == (ProblemKind.WARNING, 1)
 
 
-def test_glued_quoted_variable(read):
+def test_glued_quoted_variable(read) -> None:
     (launch,) = read("run.sh", 'EXTRA="--a 1"\nvllm serve m "$EXTRA"\n').launches
     assert launch.problems[0].kind is ProblemKind.REFUSED
     assert words(launch) == ["m", "--a", "1"]

@@ -90,7 +90,7 @@ def only(text: str, *parameters: str, **variables: str) -> list[str]:
         "case x in y) vllm serve no;; x|z) vllm serve m --a 1;; esac",
     ],
 )
-def test_the_launch_is_found(text):
+def test_the_launch_is_found(text) -> None:
     assert only(text) == ["m", "--a", "1"]
 
 
@@ -111,7 +111,7 @@ def test_the_launch_is_found(text):
         "python3 -m sglang.bench_serving --model m",
     ],
 )
-def test_what_is_not_launched(text):
+def test_what_is_not_launched(text) -> None:
     assert launches(text) == []
 
 
@@ -156,13 +156,13 @@ EXPANSIONS = [
 
 
 @pytest.mark.parametrize(("word", "value"), EXPANSIONS)
-def test_expansion(word, value):
+def test_expansion(word, value) -> None:
     text = f"A=(--p 'q r')\nvllm serve {word}\n"
     assert only(text, X="1", E="", W="two words") == value
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the oracle is bash itself")
-def test_expansion_is_that_of_bash():
+def test_expansion_is_that_of_bash() -> None:
     setup = "A=(--p 'q r'); X=1; E=; W='two words'; v() { printf '%s\\0' \"$@\" END; }\n"
     script = setup + "".join(f"(v {word})\n" for word, _ in EXPANSIONS)
     result = subprocess.run(["bash", "-c", script], capture_output=True, check=True, text=True)
@@ -185,13 +185,13 @@ def test_expansion_is_that_of_bash():
         ("${HOST##*/}", ("HOST##*/",)),
     ],
 )
-def test_what_stays_unknown_is_named(word, names):
+def test_what_stays_unknown_is_named(word, names) -> None:
     (found,) = run(f"vllm serve m {word}").invocations()
     got = unknown_names(found.fields[-1].text)
     assert got == names or got == (word,)
 
 
-def test_arrays_grow_and_are_kept_apart():
+def test_arrays_grow_and_are_kept_apart() -> None:
     text = """\
     ARGS=(--a "b c")
     ARGS+=(--d)
@@ -203,7 +203,7 @@ def test_arrays_grow_and_are_kept_apart():
     assert [f.location.line for f in found.fields[2:]] == [4, 1, 1, 2, 3]
 
 
-def test_substituted_values_stand_where_they_are_used():
+def test_substituted_values_stand_where_they_are_used() -> None:
     (found,) = run("LEN=8192\n\nvllm serve m \\\n  --max-model-len $LEN\n").invocations()
     assert [(f.location.line, f.location.column) for f in found.fields] == [
         (3, 1),
@@ -214,13 +214,13 @@ def test_substituted_values_stand_where_they_are_used():
     ]
 
 
-def test_parameters_keep_their_own_place():
+def test_parameters_keep_their_own_place() -> None:
     (found,) = run('exec vllm serve --x "$@"', "m", "--y").invocations()
     places = [str(f.location) for f in found.fields[found.start.index :]]
     assert places == ["s.sh:1", "list.yaml:90", "list.yaml:90"]
 
 
-def test_nested_script_lines():
+def test_nested_script_lines() -> None:
     text = 'bash -c "python3 -V\nvllm serve m \\\n --a 1"\n'
     (found,) = run(text).invocations()
     assert [f.location.line for f in found.fields] == [2, 2, 2, 3, 3]
@@ -229,7 +229,7 @@ def test_nested_script_lines():
 # S5, S6: conditions
 
 
-def test_known_conditions_are_decided():
+def test_known_conditions_are_decided() -> None:
     text = """\
     if [[ "$TP" -gt 1 && $NAME == h* ]]; then A=(--x); elif [ -z "$NONE" ]; then A=(--y)
     else A=(--z); fi
@@ -252,31 +252,31 @@ def test_known_conditions_are_decided():
         "source /unknown; if [ ${_X:-0} = 1 ]; then vllm serve --a; else vllm serve --b; fi",
     ],
 )
-def test_unknown_conditions_give_every_alternative(text):
+def test_unknown_conditions_give_every_alternative(text) -> None:
     assert sorted(launches(text)) == [["--a"], ["--b"]]
 
 
-def test_equal_settings_under_if_else_are_one_server():
+def test_equal_settings_under_if_else_are_one_server() -> None:
     assert only('if [ "$R" = 0 ]; then vllm serve m; else vllm serve m; fi') == ["m"]
 
 
-def test_the_same_words_in_another_environment_are_another_server():
+def test_the_same_words_in_another_environment_are_another_server() -> None:
     text = "X=0 vllm serve m &\nX=1 vllm serve m &\nX=1 vllm serve m &\n"
     assert launches(text) == [["m"], ["m"]]
 
 
-def test_a_way_that_exits_launches_nothing():
+def test_a_way_that_exits_launches_nothing() -> None:
     assert only("if ! curl x; then exit 1; fi\nvllm serve m") == ["m"]
 
 
-def test_too_many_ways_leave_unknown_values():
+def test_too_many_ways_leave_unknown_values() -> None:
     text = "".join(f"if probe{i}; then V{i}=1; else V{i}=2; fi\n" for i in range(8))
     found = launches(text + "vllm serve m --x $V0")
     assert len(found) == 1
     assert found[0][-1] == "$V0"
 
 
-def test_loops_over_known_words():
+def test_loops_over_known_words() -> None:
     text = """\
     OUT=()
     for a in "$@"; do
@@ -289,7 +289,7 @@ def test_loops_over_known_words():
     assert only(text, "m", "--drop", "--keep", "--stop", "late") == ["m", "--keep"]
 
 
-def test_heredocs():
+def test_heredocs() -> None:
     text = """\
     LEN=4096
     cat > a.yaml <<EOF
@@ -316,7 +316,7 @@ def test_heredocs():
     assert found.files["b.yaml"].at(0).line == 7
 
 
-def test_exported_variables_and_prefixes_reach_the_server():
+def test_exported_variables_and_prefixes_reach_the_server() -> None:
     (found,) = run("A=1\nexport B=2 C\nC=3\nD=4 vllm serve m").invocations()
     assert found.exported == {"B", "C", "D"}
     assert {name: found.variables[name] for name in "ABCD"} == dict(
@@ -324,7 +324,7 @@ def test_exported_variables_and_prefixes_reach_the_server():
     )
 
 
-def test_secrets_never_get_into_words():
+def test_secrets_never_get_into_words() -> None:
     (found,) = run("HF_TOKEN=hf_abcdefghijklmnopqrst\nvllm serve m --x $HF_TOKEN").invocations()
     assert found.fields[-1].text == "***"
 
@@ -343,7 +343,7 @@ def test_secrets_never_get_into_words():
         ("eval 'if x'", "expected then", 1),
     ],
 )
-def test_broken_scripts_are_located(text, message, line):
+def test_broken_scripts_are_located(text, message, line) -> None:
     with pytest.raises(ShellError, match=message.replace("(", r"\(").replace(")", r"\)")) as error:
         run(text)
     assert error.value.location is not None
@@ -353,12 +353,12 @@ def test_broken_scripts_are_located(text, message, line):
 @pytest.mark.parametrize(
     "text", ["f() { f; }; f", 'eval "$X"', "(" * 500, "$((" * 500, "${a:-" * 500, '"$(' * 500]
 )
-def test_bottomless_scripts_end(text):
+def test_bottomless_scripts_end(text) -> None:
     with contextlib.suppress(ShellError):
         assert run(text, X='eval "$X"').invocations() == []
 
 
-def test_a_backslash_before_a_blank_is_a_trap():
+def test_a_backslash_before_a_blank_is_a_trap() -> None:
     script = run("vllm serve m \\ \n  --a 1\n")
     assert [f.text for f in script.invocations()[0].fields[2:]] == ["m", "--a", "1"]
     assert [place.line for place in script.traps] == [1]
@@ -376,7 +376,7 @@ SIMPLE = st.text(alphabet="ab-_=/.,:1 '\"\\{}[]", max_size=12)
 
 
 @given(st.lists(SIMPLE, min_size=1, max_size=6))
-def test_what_shlex_joins_both_splitters_split(items):
+def test_what_shlex_joins_both_splitters_split(items) -> None:
     text = shlex.join(items)
     assert lex(text) == items
     fields, problems = split_command(SourceText.of_lines(text, "f"))
@@ -385,7 +385,7 @@ def test_what_shlex_joins_both_splitters_split(items):
 
 
 @given(st.text(alphabet="ab \t-='\"{}:,", max_size=25))
-def test_plain_text_splits_as_shlex_splits(text):
+def test_plain_text_splits_as_shlex_splits(text) -> None:
     try:
         expected = shlex.split(text)
     except ValueError:
@@ -397,13 +397,13 @@ def test_plain_text_splits_as_shlex_splits(text):
 
 
 @given(st.text(alphabet="a$({})'\"`\\ \n;&|<>=[]if#-:+@", max_size=40))
-def test_any_text_is_read_or_refused(text):
+def test_any_text_is_read_or_refused(text) -> None:
     with contextlib.suppress(ShellError):
         for found in run(text).invocations():
             assert all(item.location.line >= 1 for item in found.fields)
 
 
-def test_command_strings_end_at_operators():
+def test_command_strings_end_at_operators() -> None:
     fields, problems = split_command(SourceText.of_lines("--model m `x` $Y | tee log", "f"))
     assert [f.text for f in fields] == ["--model", "m", "`x`", "$Y"]
     assert "no shell runs it" in problems[0].message
@@ -427,12 +427,12 @@ def test_command_strings_end_at_operators():
         ("(" * 100, None),
     ],
 )
-def test_arithmetic(text, value):
+def test_arithmetic(text, value) -> None:
     assert arithmetic(text, {"A": "4"}.get) == value
 
 
 @given(st.integers(-99, 99), st.integers(1, 99), st.integers(-99, 99))
-def test_arithmetic_agrees_with_python(a, b, c):
+def test_arithmetic_agrees_with_python(a, b, c) -> None:
     assert arithmetic(f"{a} + {b} * ({c} - {a})", {}.get) == a + b * (c - a)
 
 
@@ -457,5 +457,5 @@ def test_arithmetic_agrees_with_python(a, b, c):
         (["-n", unknown("$X")], None),
     ],
 )
-def test_tests_are_three_valued(words, value):
+def test_tests_are_three_valued(words, value) -> None:
     assert shell_test(words, globs=False) is value

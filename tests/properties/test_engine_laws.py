@@ -181,25 +181,25 @@ BANDWIDTHS = st.integers(10**11, 10**14)
 
 
 @given(FULL_MODELS, TOKENS, KV_DTYPES, TP)
-def test_kv_is_linear_in_tokens(model, tokens, dtype, tp):
+def test_kv_is_linear_in_tokens(model, tokens, dtype, tp) -> None:
     one = kv_bytes_per_token(model, dtype, tp)
     assert kv_bytes_per_request(model, tokens, dtype, tp) == tokens * one
 
 
 @given(TOKENS, BATCHES, BATCHES)
-def test_kv_is_linear_in_batch(tokens, left, right):
+def test_kv_is_linear_in_batch(tokens, left, right) -> None:
     both = kv_bytes(32, 8, 128, tokens, left + right)
     assert both == kv_bytes(32, 8, 128, tokens, left) + kv_bytes(32, 8, 128, tokens, right)
 
 
 @given(models(), TOKENS, TOKENS, KV_DTYPES.filter(lambda dtype: dtype in {"auto", "fp8"}))
-def test_kv_never_shrinks_with_tokens_and_is_subadditive(model, left, right, dtype):
+def test_kv_never_shrinks_with_tokens_and_is_subadditive(model, left, right, dtype) -> None:
     held = [kv_bytes_per_request(model, n, dtype) for n in (left, right, left + right)]
     assert max(held[:2]) <= held[2] <= held[0] + held[1]
 
 
 @given(kv_caches(), KV_DTYPES, TP)
-def test_grouped_queries_take_at_most_what_all_heads_take(cache, dtype, tp):
+def test_grouped_queries_take_at_most_what_all_heads_take(cache, dtype, tp) -> None:
     every = dataclasses.replace(cache, num_kv_heads=cache.num_heads)
     one = dataclasses.replace(cache, num_kv_heads=1)
     sizes = [
@@ -210,7 +210,7 @@ def test_grouped_queries_take_at_most_what_all_heads_take(cache, dtype, tp):
 
 
 @given(models(kv_caches()), TOKENS)
-def test_a_window_takes_at_most_what_full_attention_takes(model, tokens):
+def test_a_window_takes_at_most_what_full_attention_takes(model, tokens) -> None:
     groups = tuple(
         dataclasses.replace(
             group,
@@ -229,7 +229,7 @@ def test_a_window_takes_at_most_what_full_attention_takes(model, tokens):
 
 
 @given(LATENTS)
-def test_mla_takes_less_than_the_heads_it_stands_for(latent):
+def test_mla_takes_less_than_the_heads_it_stands_for(latent) -> None:
     expanded = KvCache(
         kind="full",
         num_heads=latent.num_heads,
@@ -241,7 +241,7 @@ def test_mla_takes_less_than_the_heads_it_stands_for(latent):
 
 
 @given(models(), TOKENS, TP)
-def test_the_ranks_caches_add_up_to_at_least_the_whole(model, tokens, tp):
+def test_the_ranks_caches_add_up_to_at_least_the_whole(model, tokens, tp) -> None:
     whole = kv_bytes_per_request(model, tokens)
     each = kv_bytes_per_request(model, tokens, "auto", tp)
     assert tp * each >= whole
@@ -249,14 +249,14 @@ def test_the_ranks_caches_add_up_to_at_least_the_whole(model, tokens, tp):
 
 
 @given(st.sampled_from([1, 2, 4, 8, 16, 32]), TP)
-def test_every_rank_has_a_head_and_none_is_lost(heads, tp):
+def test_every_rank_has_a_head_and_none_is_lost(heads, tp) -> None:
     local = local_kv_heads(heads, tp)
     assert local >= 1
     assert local * tp == max(heads, tp)
 
 
 @given(models(), TP, st.booleans())
-def test_the_ranks_weights_add_up_to_at_least_the_whole(model, tp, has_expert_parallel):
+def test_the_ranks_weights_add_up_to_at_least_the_whole(model, tp, has_expert_parallel) -> None:
     whole = weight_bytes_on_rank(model).bytes_by_group
     rank = Rank(tensor_parallel_size=tp, has_expert_parallel=has_expert_parallel)
     each = weight_bytes_on_rank(model, rank).bytes_by_group
@@ -265,7 +265,7 @@ def test_the_ranks_weights_add_up_to_at_least_the_whole(model, tp, has_expert_pa
 
 
 @given(models(), st.integers(1, 8))
-def test_stages_hold_every_weight_once(model, stages):
+def test_stages_hold_every_weight_once(model, stages) -> None:
     parts = [
         weight_bytes_on_rank(
             model, Rank(pipeline_parallel_size=stages, pipeline_stage=stage)
@@ -276,7 +276,7 @@ def test_stages_hold_every_weight_once(model, stages):
 
 
 @given(st.integers(0, 500), st.integers(1, 16))
-def test_stages_differ_by_at_most_one_layer_and_the_last_is_smallest(num_layers, stages):
+def test_stages_differ_by_at_most_one_layer_and_the_last_is_smallest(num_layers, stages) -> None:
     sizes = [len(stage) for stage in stage_layers(num_layers, stages)]
     assert sum(sizes) == num_layers
     assert max(sizes) - min(sizes) <= 1
@@ -284,13 +284,13 @@ def test_stages_differ_by_at_most_one_layer_and_the_last_is_smallest(num_layers,
 
 
 @given(st.integers(0, 10**15), st.integers(1, 10**12))
-def test_capacity_is_the_most_that_fits(pool, request):
+def test_capacity_is_the_most_that_fits(pool, request) -> None:
     capacity = capacity_requests(pool, request)
     assert capacity * request <= pool < (capacity + 1) * request
 
 
 @given(st.integers(0, 10**13), st.integers(1, 10**6), st.integers(1, 1_024), TOKENS)
-def test_paged_capacity_is_the_most_that_fits(pool, token_bytes, block_size, tokens):
+def test_paged_capacity_is_the_most_that_fits(pool, token_bytes, block_size, tokens) -> None:
     block = token_bytes * block_size
     requests = capacity_requests_paged(
         pool, tokens, bytes_per_token=token_bytes, block_size=block_size
@@ -301,12 +301,12 @@ def test_paged_capacity_is_the_most_that_fits(pool, token_bytes, block_size, tok
 
 
 @given(st.integers(0, 10**9), st.integers(1, 4_096))
-def test_paging_wastes_less_than_a_block(tokens, block_size):
+def test_paging_wastes_less_than_a_block(tokens, block_size) -> None:
     assert 0 <= paged_waste_tokens(tokens, block_size) < block_size
 
 
 @given(FULL_MODELS, TOKENS, BATCHES, BATCHES)
-def test_intensity_rises_with_batch(model, context, left, right):
+def test_intensity_rises_with_batch(model, context, left, right) -> None:
     small, large = sorted((left, right))
     costs = step_costs(model)
     a, b = decode_step(costs, small, context), decode_step(costs, large, context)
@@ -314,7 +314,7 @@ def test_intensity_rises_with_batch(model, context, left, right):
 
 
 @given(st.floats(1e-3, 1e6), PEAKS, BANDWIDTHS)
-def test_no_rate_is_above_either_roof(intensity, peak, bandwidth):
+def test_no_rate_is_above_either_roof(intensity, peak, bandwidth) -> None:
     rate = attainable_flops_per_s(intensity, peak, bandwidth)
     assert rate <= peak
     assert rate <= bandwidth * intensity
@@ -322,7 +322,7 @@ def test_no_rate_is_above_either_roof(intensity, peak, bandwidth):
 
 
 @given(models(), TOKENS, BATCHES, PEAKS, BANDWIDTHS, st.integers(1, 10**14))
-def test_floors_fall_with_bandwidth_and_peak(model, context, batch, peak, bandwidth, more):
+def test_floors_fall_with_bandwidth_and_peak(model, context, batch, peak, bandwidth, more) -> None:
     costs = step_costs(model)
     slow = tpot_floor(costs, gpu(peak, bandwidth), "bfloat16", batch=batch, context=context)
     for better in (gpu(peak, bandwidth + more), gpu(peak + more, bandwidth)):
@@ -333,7 +333,7 @@ def test_floors_fall_with_bandwidth_and_peak(model, context, batch, peak, bandwi
 
 
 @given(models(), TOKENS, BATCHES, TP)
-def test_more_gpus_never_raise_a_floor(model, context, batch, tp):
+def test_more_gpus_never_raise_a_floor(model, context, batch, tp) -> None:
     part = gpu(10**15, 10**12)
     one = tpot_floor(step_costs(model), part, "bfloat16", batch=batch, context=context)
     rank = Rank(tensor_parallel_size=tp)
@@ -344,7 +344,7 @@ def test_more_gpus_never_raise_a_floor(model, context, batch, tp):
 
 
 @given(FULL_MODELS, st.integers(2, 100_000), st.data())
-def test_a_prefix_cache_never_raises_the_first_token_floor(model, prompt, data):
+def test_a_prefix_cache_never_raises_the_first_token_floor(model, prompt, data) -> None:
     cached = data.draw(st.integers(0, prompt - 1))
     costs = step_costs(model)
     part = gpu(10**15, 10**13)
@@ -356,7 +356,7 @@ def test_a_prefix_cache_never_raises_the_first_token_floor(model, prompt, data):
 
 
 @given(models(), BATCHES, TOKENS)
-def test_a_floor_reads_at_most_what_a_step_can_read(model, batch, context):
+def test_a_floor_reads_at_most_what_a_step_can_read(model, batch, context) -> None:
     costs = step_costs(model)
     floor = decode_step(costs, batch, context)
     most = decode_step(costs, batch, context, reads_distinct_experts=True)
@@ -365,7 +365,7 @@ def test_a_floor_reads_at_most_what_a_step_can_read(model, batch, context):
 
 
 @given(models(kv_caches()), st.integers(1, 5_000), st.integers(1, 500))
-def test_a_cache_never_costs_operations(model, prompt, new):
+def test_a_cache_never_costs_operations(model, prompt, new) -> None:
     costs = step_costs(model)
     cached, anew = with_kv_cache(costs, prompt, new), without_kv_cache(costs, prompt, new)
     assert cached.flops <= anew.flops
@@ -377,7 +377,7 @@ def test_a_cache_never_costs_operations(model, prompt, new):
     st.lists(BATCHES, min_size=1, max_size=5),
     st.integers(0, 10**12),
 )
-def test_a_sweep_equals_the_scalar_functions(specs, contexts, concurrencies, pool):
+def test_a_sweep_equals_the_scalar_functions(specs, contexts, concurrencies, pool) -> None:
     grid = kv_sweep(
         [request_bytes(spec) for spec in specs],
         np.array(contexts),
@@ -396,7 +396,7 @@ def test_a_sweep_equals_the_scalar_functions(specs, contexts, concurrencies, poo
 @given(
     models(), st.lists(TOKENS, min_size=1, max_size=4), st.lists(BATCHES, min_size=1, max_size=4)
 )
-def test_a_grid_of_steps_equals_single_steps(model, contexts, batches):
+def test_a_grid_of_steps_equals_single_steps(model, contexts, batches) -> None:
     costs: StepCosts = step_costs(model)
     try:
         grid = decode_step(costs, np.array(batches), np.array(contexts)[:, None])
@@ -413,7 +413,7 @@ def test_a_grid_of_steps_equals_single_steps(model, contexts, batches):
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=4), st.integers(-(2**40), 2**40))
-def test_array_products_are_exact_or_refused(values, factor):
+def test_array_products_are_exact_or_refused(values, factor) -> None:
     exact = [value * factor for value in values]
     if max(abs(value) for value in exact) > INT64_MAX:
         with pytest.raises(OverflowError):
@@ -423,7 +423,7 @@ def test_array_products_are_exact_or_refused(values, factor):
 
 
 @given(st.integers(1, 10**13), st.integers(1, 4))
-def test_a_nominal_token_costs_two_flops_a_parameter(params, width):
+def test_a_nominal_token_costs_two_flops_a_parameter(params, width) -> None:
     step = decode_step(NominalModel(num_params=params, bytes_per_param=width).costs(), 1, 1)
     assert step.flops == 2 * params
     assert step.floor_bytes == params * width

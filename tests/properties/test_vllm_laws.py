@@ -187,7 +187,7 @@ def cached_rows(kinds) -> int:
 
 @few
 @given(servers(stages=True))
-def test_every_cache_is_in_one_group_of_one_stage(server):
+def test_every_cache_is_in_one_group_of_one_stage(server) -> None:
     pools = server.pools()
     grouped = [sum(group.num_layers for group in pool.layout.groups) for pool in pools]
     assert sum(grouped) == cached_rows(server.kinds)
@@ -202,7 +202,7 @@ def test_every_cache_is_in_one_group_of_one_stage(server):
 
 @few
 @given(servers())
-def test_pages_of_a_group_are_whole_tokens_or_whole_states(server):
+def test_pages_of_a_group_are_whole_tokens_or_whole_states(server) -> None:
     (pool,) = server.pools()
     for spec, _ in pool.layout.layers:
         assert spec.block_size >= 1
@@ -213,7 +213,7 @@ def test_pages_of_a_group_are_whole_tokens_or_whole_states(server):
 
 @few
 @given(servers(), st.integers(1, 300_000), st.integers(1, 300_000))
-def test_a_longer_request_never_needs_less(server, one, other):
+def test_a_longer_request_never_needs_less(server, one, other) -> None:
     (pool,) = server.pools()
     short, long = sorted((one, other))
     assert pool.need_bytes(short) <= pool.need_bytes(long)
@@ -222,7 +222,7 @@ def test_a_longer_request_never_needs_less(server, one, other):
 
 @few
 @given(servers(), st.integers(1, 300_000))
-def test_a_running_request_holds_at_most_what_admission_counts(server, tokens):
+def test_a_running_request_holds_at_most_what_admission_counts(server, tokens) -> None:
     (pool,) = server.pools()
     counted = pool.layout.bytes_per_block * pool.request_blocks(tokens)
     assert pool.request_bytes(tokens) <= counted
@@ -230,7 +230,7 @@ def test_a_running_request_holds_at_most_what_admission_counts(server, tokens):
 
 @few
 @given(servers(), sizes)
-def test_the_estimate_is_the_longest_that_is_admitted(server, size):
+def test_the_estimate_is_the_longest_that_is_admitted(server, size) -> None:
     (pool,) = server.pools()
     assume(pool.layout.specs)
     limit = server.settings().max_model_len.value
@@ -250,7 +250,7 @@ def test_the_estimate_is_the_longest_that_is_admitted(server, size):
 
 @few
 @given(servers(), sizes, sizes)
-def test_more_memory_never_holds_less(server, one, other):
+def test_more_memory_never_holds_less(server, one, other) -> None:
     (pool,) = server.pools()
     assume(pool.layout.specs)
     length = server.settings().max_model_len.value
@@ -264,7 +264,7 @@ def test_more_memory_never_holds_less(server, one, other):
 
 @few
 @given(servers())
-def test_more_ranks_never_keep_a_larger_block(server):
+def test_more_ranks_never_keep_a_larger_block(server) -> None:
     (whole,) = server.pools()
     (half,) = server.pools("-tp", str(2 * server.settings().tensor_parallel_size.value))
     # Two kinds of state may become one size, and so one group of more layers.
@@ -274,7 +274,7 @@ def test_more_ranks_never_keep_a_larger_block(server):
 
 @few
 @given(servers(stages=True))
-def test_a_stage_never_keeps_more_than_the_whole_model(server):
+def test_a_stage_never_keeps_more_than_the_whole_model(server) -> None:
     (whole,) = server.pools("-pp", "1")
     for pool in server.pools():
         assert pool.layout.bytes_per_block <= whole.layout.bytes_per_block
@@ -282,7 +282,7 @@ def test_a_stage_never_keeps_more_than_the_whole_model(server):
 
 @few
 @given(servers(), st.integers(1, 8))
-def test_draft_tokens_never_need_less(server, drafted):
+def test_draft_tokens_never_need_less(server, drafted) -> None:
     # Drafting by n-grams turns asynchronous scheduling off, by which windows are sized.
     (plain,) = server.pools("--no-async-scheduling")
     config = f'{{"method":"ngram","num_speculative_tokens":{drafted}}}'
@@ -295,7 +295,7 @@ def test_draft_tokens_never_need_less(server, drafted):
 
 @few
 @given(st.sampled_from(VERSIONS), st.integers(1, 300_000), st.integers(1, 24))
-def test_a_window_takes_at_most_a_block_more_than_full_attention(version, tokens, layers):
+def test_a_window_takes_at_most_a_block_more_than_full_attention(version, tokens, layers) -> None:
     flags = ("--max-model-len", "300000", "--max-num-seqs", "256")
     needs = []
     for kind in ("sliding", "full"):
@@ -307,7 +307,7 @@ def test_a_window_takes_at_most_a_block_more_than_full_attention(version, tokens
 
 @few
 @given(servers(stages=True))
-def test_the_ledger_adds_up_at_both_ends(server):
+def test_the_ledger_adds_up_at_both_ends(server) -> None:
     plan = make_plan(server.settings(), version=server.version, model=server.model, gpu=H100)
     assume(plan.vram is not None)
     vram = plan.vram
@@ -321,7 +321,7 @@ def test_the_ledger_adds_up_at_both_ends(server):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_kind_alone_is_planned_in_every_version(kind, version):
+def test_every_kind_alone_is_planned_in_every_version(kind, version) -> None:
     spec = model_of([kind] * 4)
     flags = ("--max-model-len", "4096", "--max-num-seqs", "256")
     server = Server((kind,) * 4, spec, Version(version), flags)

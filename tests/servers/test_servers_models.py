@@ -23,7 +23,7 @@ def subject(tmp_path):
     return _subject
 
 
-def pod(model, init="", args=""):
+def pod(model, init="", args="") -> str:
     return f"""\
 apiVersion: v1
 kind: Pod
@@ -34,11 +34,11 @@ spec:
 """
 
 
-def download(source, path):
+def download(source, path) -> str:
     return f'{{name: get, image: x, command: [sh, -c, "hf download {source} --local-dir {path}"]}}'
 
 
-def test_a_download_tells_what_a_path_holds(subject):
+def test_a_download_tells_what_a_path_holds(subject) -> None:
     deployment = subject(pod("/models/chat", download(KNOWN, "/models/chat"))).deployment
     assert deployment.model.id == KNOWN
     assert deployment.model_ref.value == KNOWN
@@ -55,13 +55,13 @@ def test_a_download_tells_what_a_path_holds(subject):
         "gs://bucket/Qwen/Qwen3-8B",
     ],
 )
-def test_folder_names_tell_the_hub_id(subject, path):
+def test_folder_names_tell_the_hub_id(subject, path) -> None:
     deployment = subject(pod(path)).deployment
     assert deployment.model.id == KNOWN
     assert deployment.model_ref.source == f"derived from the path {path}"
 
 
-def test_a_storage_address_leads_on(subject):
+def test_a_storage_address_leads_on(subject) -> None:
     text = f"""\
 apiVersion: serving.kserve.io/v1alpha1
 kind: LLMInferenceService
@@ -73,25 +73,25 @@ spec: {{model: {{uri: "pvc://claim", name: {KNOWN}}}, template: {{containers: [{
     assert deployment.model_ref.source == "derived: spec.model.name, line 4"
 
 
-def test_the_policy_maps_paths_and_patterns(subject):
+def test_the_policy_maps_paths_and_patterns(subject) -> None:
     for paths in ({"/models/x": KNOWN}, {"/models/*": KNOWN}):
         found = subject(pod("/models/x", download("org/other", "/models/x")), model_paths=paths)
         assert found.deployment.model.id == KNOWN
 
 
-def test_a_served_name_is_a_hint_and_no_model(subject):
+def test_a_served_name_is_a_hint_and_no_model(subject) -> None:
     found = subject(pod("/models/x", args=f', --served-model-name, "{KNOWN}"'))
     assert found.deployment.model is None
     (problem,) = [p for p in found.deployment.problems if p.key == "model"]
     assert f'model_paths = {{ "/models/x" = "{KNOWN}" }}' in problem.message
 
 
-def test_a_download_to_another_place_says_nothing(subject):
+def test_a_download_to_another_place_says_nothing(subject) -> None:
     found = subject(pod("/models/x", download(KNOWN, "/models/y")))
     assert found.deployment.model is None
 
 
-def test_whole_machines_have_the_gpus_of_their_type(subject):
+def test_whole_machines_have_the_gpus_of_their_type(subject) -> None:
     text = """\
 apiVersion: kaito.sh/v1beta1
 kind: Workspace
@@ -105,7 +105,7 @@ inference: {preset: {name: phi-4}}
     assert deployment.gpu.id == "a100-pcie-80gb"
 
 
-def test_a_negative_that_the_version_lacks_is_the_default(subject):
+def test_a_negative_that_the_version_lacks_is_the_default(subject) -> None:
     kwargs = "{enforce_eager: false, enable_prefix_caching: false, max_model_len: 4096}"
     config = f"{{model_loading_config: {{model_id: {KNOWN}}}, engine_kwargs: {kwargs}}}"
     text = f"applications: [{{args: {{llm_configs: [{config}]}}}}]\n"
@@ -115,7 +115,7 @@ def test_a_negative_that_the_version_lacks_is_the_default(subject):
     assert found.deployment.refusals == ()
 
 
-def test_dynamo_takes_the_model_by_flag_in_every_version(subject):
+def test_dynamo_takes_the_model_by_flag_in_every_version(subject) -> None:
     text = f"""\
 apiVersion: v1
 kind: Pod
@@ -130,7 +130,7 @@ spec:
     assert found.deployment.refusals == ()
 
 
-def test_an_ambiguous_kind_is_not_overruled_by_another(subject):
+def test_an_ambiguous_kind_is_not_overruled_by_another(subject) -> None:
     text = f"""\
 model_name: chat
 docker_server: {{start_command: vllm serve {KNOWN}}}
@@ -147,7 +147,7 @@ resources: {{accelerator: H100}}
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (2, None)])
-def test_all_gpus_are_at_least_one(subject, size, count):
+def test_all_gpus_are_at_least_one(subject, size, count) -> None:
     devices = "[{driver: nvidia, count: all, capabilities: [gpu]}]"
     resources = f"{{resources: {{reservations: {{devices: {devices}}}}}}}"
     command = f"--model {KNOWN} -tp {size}"
@@ -165,7 +165,9 @@ def test_all_gpus_are_at_least_one(subject, size, count):
         ("nvidia.com/gpu", "mi300x", "which is AMD's"),
     ],
 )
-def test_the_policy_puts_no_server_on_another_kind_of_machine(subject, resource, gpu, message):
+def test_the_policy_puts_no_server_on_another_kind_of_machine(
+    subject, resource, gpu, message
+) -> None:
     text = pod(KNOWN).replace("args", f"resources: {{limits: {{{resource}: 1}}}}, args")
     deployment = subject(text, facts=Facts(gpu=gpu)).deployment
     assert deployment.gpu is None
@@ -173,7 +175,7 @@ def test_the_policy_puts_no_server_on_another_kind_of_machine(subject, resource,
     assert message in problem.message
 
 
-def test_labels_that_disagree_are_not_settled_by_the_policy(subject):
+def test_labels_that_disagree_are_not_settled_by_the_policy(subject) -> None:
     labels = "{nvidia.com/gpu.product: NVIDIA-L4, cloud.google.com/gke-accelerator: nvidia-b200}"
     text = pod(KNOWN).replace("containers:", f"nodeSelector: {labels}\n  containers:")
     deployment = subject(text, facts=Facts(gpu="l4")).deployment

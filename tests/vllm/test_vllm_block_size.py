@@ -43,33 +43,33 @@ def block(spec, card=H100, version="0.32.0", **changed):
         (SPARSE, B200, "0.32.0", 64),
     ],
 )
-def test_backend_decides(spec, card, version, tokens):
+def test_backend_decides(spec, card, version, tokens) -> None:
     assert block(spec, card, version) == tokens
 
 
-def test_user_decides_over_the_backend():
+def test_user_decides_over_the_backend() -> None:
     assert block(llama_8b(), block_size=128) == 128
 
 
-def test_named_backend():
+def test_named_backend() -> None:
     assert block(MLA, attention_backend="CUTLASS_MLA") == 128
     assert block(MLA, attention_backend="FLASHMLA") == 64
     assert block(MLA, attention_backend="TRITON_MLA") == 16
 
 
-def test_wide_heads_with_fp8_cache_on_hopper_only():
+def test_wide_heads_with_fp8_cache_on_hopper_only() -> None:
     spec = model([heads(4, 512)])
     assert block(spec, kv_cache_dtype="fp8_e4m3") == 64
     assert block(spec, B200, kv_cache_dtype="fp8_e4m3") == 16
     assert block(spec) == 16
 
 
-def test_turboquant_and_minimax_sparse_attention():
+def test_turboquant_and_minimax_sparse_attention() -> None:
     assert block(llama_8b(), kv_cache_dtype="turboquant_k8v4") == 32
     assert block(model([(heads(4, 128), IndexerCache(index_head_dim=128))])) == 128
 
 
-def test_sparse_mla_on_hopper_packs_any_fp8():
+def test_sparse_mla_on_hopper_packs_any_fp8() -> None:
     assert effective_kv_cache_dtype(settings(kv_cache_dtype="fp8"), SPARSE, H100) == "fp8_ds_mla"
     assert effective_kv_cache_dtype(settings(kv_cache_dtype="fp8"), SPARSE, B200) == "fp8"
     assert effective_kv_cache_dtype(settings(), SPARSE, H100) == "auto"
@@ -105,19 +105,19 @@ LFM2 = model([*[state("short_conv", (2, 2048), (0,))] * 10, *[heads(8, 64)] * 6]
         (LFM2, "0.32.0", {}, 16, 32768),
     ],
 )
-def test_hybrid_block_holds_a_whole_state(spec, version, changed, tokens, page):
+def test_hybrid_block_holds_a_whole_state(spec, version, changed, tokens, page) -> None:
     groups = pool(spec, version, **changed).layout.groups
     assert {group.page_bytes for group in groups} == {page}
     assert next(g.block_size for g in groups if g.kind == "full") == tokens
 
 
-def test_state_block_is_the_context_where_prefixes_are_not_cached():
+def test_state_block_is_the_context_where_prefixes_are_not_cached() -> None:
     groups = pool(QWEN35, max_model_len=16384, enable_prefix_caching=False).layout.groups
     assert {g.block_size for g in groups if g.kind == "mamba"} == {16384}
     assert {g.block_size for g in groups if g.kind == "full"} == {1056}
 
 
-def test_model_without_attention_pads_nothing():
+def test_model_without_attention_pads_nothing() -> None:
     # mamba2-780m: page 806400, block = context, one block a request.
     spec = model([state("mamba2", (3, 3072 + 2 * 128), (48, 64, 128))] * 48)
     found = pool(spec, max_model_len=2048)

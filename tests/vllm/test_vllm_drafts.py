@@ -59,7 +59,7 @@ def held(method: str, draft: ModelSpec | None, spec: ModelSpec = LLAMA, **change
     return weight_bytes(stated, spec, gpu(), version=V32, draft=found).draft
 
 
-def test_eagle3_holds_no_embedding():
+def test_eagle3_holds_no_embedding() -> None:
     # q, k, v from 2 hidden widths, o, MLP, fc from 3, 4 norms, 32,000 rows of lm_head in bf16;
     # an int64 for each of them; a rotary table of its own length; 16 B of attention scalars.
     h, mlp, kv = 4096, 14336, 1024
@@ -68,7 +68,7 @@ def test_eagle3_holds_no_embedding():
     assert held("eagle3", read(EAGLE3)) == 2 * weights + 8 * 32000 + rotary + 16
 
 
-def test_eagle_of_llama_adds_a_projection_and_one_layer():
+def test_eagle_of_llama_adds_a_projection_and_one_layer() -> None:
     config = EAGLE3 | {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 131072}
     h, mlp, kv = 4096, 14336, 1024
     layer = 2 * h * h + 2 * h * kv + 3 * h * mlp + 2 * h
@@ -76,37 +76,37 @@ def test_eagle_of_llama_adds_a_projection_and_one_layer():
     assert held("eagle", read(config)) == 2 * (layer + 2 * h * h + h) + 16
 
 
-def test_dflash_reads_the_layers_that_it_names():
+def test_dflash_reads_the_layers_that_it_names() -> None:
     h, mlp, kv = 4096, 14336, 1024
     layer = 2 * h * h + 2 * h * kv + 3 * h * mlp + 2 * h + 2 * 128
     expected = 2 * (5 * layer + 5 * h * h + 2 * h) + 5 * 16 + 2048 * 128 * 2
     assert held("dflash", read(DFLASH)) == expected
 
 
-def test_dflash_without_target_layers_is_refused():
+def test_dflash_without_target_layers_is_refused() -> None:
     with pytest.raises(BadConfig, match="target_layer_ids"):
         read(DFLASH | {"dflash_config": {}})
 
 
-def test_a_draft_model_is_held_whole():
+def test_a_draft_model_is_held_whole() -> None:
     assert held("draft_model", LLAMA) == 16094077440
 
 
-def test_a_draft_may_be_whole_on_every_rank():
+def test_a_draft_may_be_whole_on_every_rank() -> None:
     sharded = held("draft_model", LLAMA, tensor_parallel_size=2)
     whole = held("draft_model", LLAMA, tensor_parallel_size=2, draft_tensor_parallel_size=1)
     assert whole == 16094077440
     assert whole / 2 < sharded < whole
 
 
-def test_own_draft_layer_is_one_more_layer_and_its_projection():
+def test_own_draft_layer_is_one_more_layer_and_its_projection() -> None:
     layer = 2 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096 + 2 * 4096) + 16
     assert held("mtp", None) == layer + 2 * (2 * 4096 * 4096 + 3 * 4096)
     assert held("deepseek_mtp", None) == held("mtp", None)
 
 
 @pytest.mark.parametrize(("model_type", "is_sharded"), [("qwen3_next", True), ("glm4_moe", False)])
-def test_projection_of_the_own_layer(model_type, is_sharded):
+def test_projection_of_the_own_layer(model_type, is_sharded) -> None:
     spec = model([heads(8, 128)], model_type=model_type)
     one, two = (held("mtp", None, spec, tensor_parallel_size=tp) for tp in (1, 2))
     projection = 2 * 2 * 4096 * 4096
@@ -114,7 +114,7 @@ def test_projection_of_the_own_layer(model_type, is_sharded):
 
 
 @pytest.mark.parametrize("method", ["ngram", "suffix", "ngram_gpu"])
-def test_methods_without_weights(method):
+def test_methods_without_weights(method) -> None:
     assert held(method, None) == 0
 
 
@@ -127,7 +127,7 @@ def test_methods_without_weights(method):
         ("mtp", "google/gemma-4-31B-it-assistant", "the config of google/gemma-4-31B-it-assistant"),
     ],
 )
-def test_a_draft_that_is_not_known_is_no_pass(method, named, words):
+def test_a_draft_that_is_not_known_is_no_pass(method, named, words) -> None:
     stated = settings(speculative_method=method, num_speculative_tokens=3, draft_model=named)
     with pytest.raises(UnknownDraftError, match=words):
         draft_of(stated, LLAMA, None)
@@ -136,13 +136,13 @@ def test_a_draft_that_is_not_known_is_no_pass(method, named, words):
     assert found.unknown[0].what == "draft model"
 
 
-def test_medusa_heads_are_not_read_as_a_model():
+def test_medusa_heads_are_not_read_as_a_model() -> None:
     stated = settings(speculative_method="medusa", num_speculative_tokens=3)
     with pytest.raises(UnknownDraftError):
         draft_of(stated, LLAMA, LLAMA)
 
 
-def test_eagle_joins_the_target_in_one_group():
+def test_eagle_joins_the_target_in_one_group() -> None:
     # vllm-project/vllm#19996, 0.9.1: 51.63 GiB are 410,128 tokens, 3.13x of 131,072.
     found = pool(LLAMA, "0.9.1", draft=read(EAGLE3), speculative_method="eagle3")
     assert [group.num_layers for group in found.layout.groups] == [33]
@@ -151,7 +151,7 @@ def test_eagle_joins_the_target_in_one_group():
     assert times == pytest.approx(3.13, abs=0.005)
 
 
-def test_gpt_oss_120b_with_eagle3():
+def test_gpt_oss_120b_with_eagle3() -> None:
     # 18 sliding and 19 full layers: 2 groups, 19 pages a block.
     draft = read(EAGLE3 | {"hidden_size": 2880, "head_dim": 64, "num_attention_heads": 64})
     found = pool(gpt_oss(36), draft=draft, speculative_method="eagle3").layout
@@ -159,7 +159,7 @@ def test_gpt_oss_120b_with_eagle3():
     assert found.bytes_per_block == 19 * found.groups[0].page_bytes
 
 
-def test_mimo_v2_drafts_with_a_dense_layer_that_slides():
+def test_mimo_v2_drafts_with_a_dense_layer_that_slides() -> None:
     # MiMo-V2-Flash + MTP: 9 full and 5 groups of 8 sliding layers.
     full, slides = heads(4, 192, v_head_dim=128), heads(8, 192, 128, v_head_dim=128)
     stack = [full, *[slides] * 4, full] + [*[slides] * 5, full] * 7
@@ -177,7 +177,7 @@ def test_mimo_v2_drafts_with_a_dense_layer_that_slides():
     assert held("mtp", None, mixed) == 2 * 16384 * 4096 + projection + 16
 
 
-def test_nemotron_drafts_with_attention_and_experts():
+def test_nemotron_drafts_with_attention_and_experts() -> None:
     attention = Weight(name="mixer.o_proj", group=Group.ATTENTION, rows=4096, cols=4096)
     up = Weight(name="mixer.up_proj", group=Group.EXPERTS, rows=2048, cols=4096, copies=8)
     full = model([heads(8, 128)], weights=(attention,)).layer_groups[0]
@@ -188,7 +188,7 @@ def test_nemotron_drafts_with_attention_and_experts():
     assert held("mtp", None, spec) == expected
 
 
-def test_a_draft_head_alone_is_no_server():
+def test_a_draft_head_alone_is_no_server() -> None:
     found = make_plan(settings(), version=V32, model=read(EAGLE3), gpu=gpu())
     assert found.vram is None
     assert found.unknown[0].why == "org/draft only drafts for another model"
@@ -208,7 +208,7 @@ def test_a_draft_head_alone_is_no_server():
         ('{"method":"mtp","num_speculative_tokens":1}', "mtp", False),
     ],
 )
-def test_what_drafts_by_its_name(config, method, named):
+def test_what_drafts_by_its_name(config, method, named) -> None:
     found = settle(f"--speculative-config '{config}'", version="0.32.0")
     assert found.speculative_method.value == method
     assert (found.draft_model is not None) is named
@@ -217,7 +217,7 @@ def test_what_drafts_by_its_name(config, method, named):
 @pytest.mark.parametrize(
     "name", ["meta-llama/Llama-3.2-1B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"]
 )
-def test_bundled_drafts_are_planned(name):
+def test_bundled_drafts_are_planned(name) -> None:
     # Both are smaller than 2.5 GB: the heads 0.79 GiB, the model 2.30 GiB with a copied embedding.
     config = {"model": name, "num_speculative_tokens": 3}
     server = LlmServe().server(
@@ -236,6 +236,6 @@ def test_bundled_drafts_are_planned(name):
     assert 0.7 < drafted < 2.5
 
 
-def test_online_quantisation_is_the_target_s_alone():
+def test_online_quantisation_is_the_target_s_alone() -> None:
     assert held("draft_model", LLAMA_1B, quantization="fp8") == held("draft_model", LLAMA_1B)
     assert held("mtp", None, quantization="fp8") < held("mtp", None)

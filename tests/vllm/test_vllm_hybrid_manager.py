@@ -34,7 +34,7 @@ def is_off(*names: str, version: str = "0.32.0", spec=GPT_OSS, **changed) -> boo
     return is_hybrid_manager_off(stated, kv_rules(Version(version)), spec)
 
 
-def test_connectors_inside_a_multi_connector():
+def test_connectors_inside_a_multi_connector() -> None:
     children = {"connectors": [NIXL, {"kv_connector": "OffloadingConnector"}]}
     many = {"kv_connector": "MultiConnector", "kv_connector_extra_config": children}
     assert connectors_of(many) == ("NixlConnector", "OffloadingConnector")
@@ -58,14 +58,14 @@ def test_connectors_inside_a_multi_connector():
         ((), "0.21.0", False),
     ],
 )
-def test_connectors_by_version(names, version, expected):
+def test_connectors_by_version(names, version, expected) -> None:
     assert is_off(*names, version=version) is expected
 
 
 @pytest.mark.parametrize(
     ("names", "version"), [(("NixlConnector",), "0.22.1"), (("MyConnector",), "0.33.0")]
 )
-def test_what_is_not_known_of_a_connector_is_said(names, version):
+def test_what_is_not_known_of_a_connector_is_said(names, version) -> None:
     with pytest.raises(UnknownLayoutError, match=names[0]):
         is_off(*names, version=version)
     stated = settings(kv_connectors=names)
@@ -74,12 +74,12 @@ def test_what_is_not_known_of_a_connector_is_said(names, version):
     assert "--no-disable-hybrid-kv-cache-manager" in found.unknown[0].why
 
 
-def test_a_connector_matters_only_where_layers_differ():
+def test_a_connector_matters_only_where_layers_differ() -> None:
     assert not is_off("MyConnector", spec=llama_8b())
     assert not is_off("LMCacheConnectorV1", version="0.12.0", spec=llama_8b())
 
 
-def test_the_flag_decides_where_it_is_stated():
+def test_the_flag_decides_where_it_is_stated() -> None:
     config = json.dumps(NIXL)
     line = f"--kv-transfer-config '{config}' --no-disable-hybrid-kv-cache-manager"
     stated = settle(line, version="0.21.0")
@@ -88,7 +88,7 @@ def test_the_flag_decides_where_it_is_stated():
     assert is_off(disable_hybrid_kv_cache_manager=True)
 
 
-def test_windows_lose_their_saving_beside_a_connector():
+def test_windows_lose_their_saving_beside_a_connector() -> None:
     # gpt-oss-20b: 12 full and 12 sliding layers; without the manager all 24 keep every token.
     kept = pool(GPT_OSS, "0.25.1", kv_connectors=("NixlConnector",), max_model_len=131072)
     lost = pool(GPT_OSS, "0.25.1", kv_connectors=("LMCacheConnectorV1",), max_model_len=131072)
@@ -106,7 +106,7 @@ def test_windows_lose_their_saving_beside_a_connector():
         ("0.33.0", "Failed to promote local KV cache specs to one unified type"),
     ],
 )
-def test_states_refuse_to_start_without_it(version, says):
+def test_states_refuse_to_start_without_it(version, says) -> None:
     line = f"--kv-transfer-config '{json.dumps(LMCACHE)}'"
     found = refused(line, version=version, of=read(**MAMBA_HYBRID))
     assert [refusal.rule for refusal in found] == ["other"]
@@ -115,7 +115,7 @@ def test_states_refuse_to_start_without_it(version, says):
     assert not refused("", version=version, of=read(**MAMBA_HYBRID))
 
 
-def test_chunked_layers_lose_the_saving_with_eagle_or_by_environment():
+def test_chunked_layers_lose_the_saving_with_eagle_or_by_environment() -> None:
     rules = kv_rules(Version("0.32.0"))
     variable = "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE"
     assert not is_hybrid_manager_off(settings(), rules, CHUNKED)

@@ -72,11 +72,11 @@ HYMBA = model([(heads(2, 128), GDN)] * 44)
         (HYMBA, {}, {(44, "full", 1072, 1097728): 1, (44, "mamba", 1072, 1097728): 1}),
     ],
 )
-def test_groups(spec, changed, expected):
+def test_groups(spec, changed, expected) -> None:
     assert groups(spec, **changed)[0] == expected
 
 
-def test_a_block_has_a_page_for_each_layer_of_the_largest_group():
+def test_a_block_has_a_page_for_each_layer_of_the_largest_group() -> None:
     assert groups(gemma_3_27b())[1] == 10 * 131072
     assert groups(QWEN3_NEXT)[1] == 12 * 1114112
     assert groups(GLM52)[1] == 5928192
@@ -85,20 +85,20 @@ def test_a_block_has_a_page_for_each_layer_of_the_largest_group():
 @pytest.mark.parametrize(
     ("version", "sizes"), [("0.11.2", [7, 10, 7]), ("0.12.0", [7, 10, 7]), ("0.18.0", [10, 14])]
 )
-def test_near_sizes_share_groups_by_version(version, sizes):
+def test_near_sizes_share_groups_by_version(version, sizes) -> None:
     # 14 sliding, 10 full: 1.4 is below the ratio of 0.18 (1.5) and above that of 0.12 (1.25).
     spec = model([heads(8, 64, 128), heads(8, 64)] * 10 + [heads(8, 64, 128)] * 4)
     found = [g.num_layers for g in pool(spec, version).layout.groups]
     assert sorted(found) == sorted(sizes)
 
 
-def test_one_layer_more_does_not_halve_the_groups_since_0_12():
+def test_one_layer_more_does_not_halve_the_groups_since_0_12() -> None:
     spec = model([*[heads(8, 64, 128), heads(8, 64)] * 12, heads(8, 64)])
     assert [g.num_layers for g in pool(spec, "0.11.2").layout.groups] == [12, 7, 6]
     assert [g.num_layers for g in pool(spec, "0.12.0").layout.groups] == [12, 13]
 
 
-def test_without_the_hybrid_manager_windows_count_in_full():
+def test_without_the_hybrid_manager_windows_count_in_full() -> None:
     off = {"disable_hybrid_kv_cache_manager": True}
     assert groups(gemma_3_27b(), **off) == ({(62, "full", 16, 131072): 1}, 62 * 131072)
     # Figures of vLLM 0.32.0 for these two: pages of unequal size stay, in one mixed group.
@@ -106,18 +106,18 @@ def test_without_the_hybrid_manager_windows_count_in_full():
     assert groups(MIMO, **off)[0] == {(48, "mixed", 16, 3563520): 1}
 
 
-def test_only_windows_stay_windows_without_the_hybrid_manager():
+def test_only_windows_stay_windows_without_the_hybrid_manager() -> None:
     spec = model([heads(32, 96, 262144)] * 32)
     off = groups(spec, disable_hybrid_kv_cache_manager=True)
     assert off[0] == {(32, "sliding", 16, 196608): 1}
 
 
-def test_states_cannot_do_without_the_hybrid_manager():
+def test_states_cannot_do_without_the_hybrid_manager() -> None:
     with pytest.raises(KvLayoutError, match="Failed to promote local KV cache specs"):
         groups(QWEN3_NEXT, disable_hybrid_kv_cache_manager=True)
 
 
-def test_pages_that_do_not_divide_are_padded_since_0_27():
+def test_pages_that_do_not_divide_are_padded_since_0_27() -> None:
     spec = model([heads(8, 64, 128), heads(5, 64)] * 4)
     with pytest.raises(KvLayoutError, match="not divisible"):
         groups(spec, "0.26.0")
@@ -132,19 +132,19 @@ CHUNKED = model(
 )
 
 
-def test_chunked_layers_group_like_windows():
+def test_chunked_layers_group_like_windows() -> None:
     # Llama-4-Scout on 0.32.0.
     assert groups(CHUNKED)[0] == {(12, "chunked", 16, 65536): 3, (12, "full", 16, 65536): 1}
 
 
-def test_a_draft_layer_joins_the_grouping():
+def test_a_draft_layer_joins_the_grouping() -> None:
     # Qwen3-Next + MTP: 3 x 12 states and 13 full layers, 13 pages a block (0.32.0).
     found = pool(QWEN3_NEXT, speculative_method="mtp", num_speculative_tokens=2).layout
     assert [g.num_layers for g in found.groups] == [12, 12, 12, 13]
     assert found.bytes_per_block == 13 * found.groups[0].page_bytes
 
 
-def test_a_stage_holds_its_own_layers_only():
+def test_a_stage_holds_its_own_layers_only() -> None:
     # gemma-3-27b in two stages: 26 sliding and 5 full on the first (0.32.0).
     found = pool(gemma_3_27b(), pipeline_parallel_size=2).layout
     counts = Counter()

@@ -154,7 +154,7 @@ OVERRIDE = {"num_gpu_blocks_override": 100, "max_model_len": 8192}
         ),
     ],
 )
-def test_printed_capacity(spec, version, changed, pool_gib, blocks, concurrency, tokens):
+def test_printed_capacity(spec, version, changed, pool_gib, blocks, concurrency, tokens) -> None:
     found = pool(spec, version, **changed)
     count = found.num_blocks(int(pool_gib * GIB))
     assert count == blocks
@@ -181,7 +181,7 @@ def test_printed_capacity(spec, version, changed, pool_gib, blocks, concurrency,
         (SCOUT, "0.32.0", {"max_model_len": 10485760}, 40, "483.38", "40.0", 800064),
     ],
 )
-def test_words_of_a_refusal(spec, version, changed, pool_gib, need, available, estimate):
+def test_words_of_a_refusal(spec, version, changed, pool_gib, need, available, estimate) -> None:
     length = changed.get("max_model_len", 131072)
     answer = pool(spec, version, **changed).check(int(pool_gib * GIB), length)
     assert not answer.fits
@@ -195,18 +195,18 @@ def test_words_of_a_refusal(spec, version, changed, pool_gib, need, available, e
     assert answer.estimated_max_len == estimate
 
 
-def test_null_block_is_reserved_since_0_29():
+def test_null_block_is_reserved_since_0_29() -> None:
     assert pool(LLAMA, "0.28.0").check(16 * GIB, 131072).fits
     assert not pool(LLAMA, "0.29.0").check(16 * GIB, 131072).fits
     assert pool(LLAMA, "0.29.0").check(16 * GIB + 2097152, 131072).fits
 
 
-def test_override_fools_the_check_before_0_20():
+def test_override_fools_the_check_before_0_20() -> None:
     assert pool(LLAMA, "0.19.1", **OVERRIDE).check(20 * GIB, 8192).fits
     assert not pool(LLAMA, "0.20.2", **OVERRIDE).check(20 * GIB, 8192).fits
 
 
-def test_worked_needs():
+def test_worked_needs() -> None:
     # gpt-oss-120b, H100 server: 8192 + 1033 blocks of 589824 B on 0.33, 8192 + 521 up to 0.25.
     assert pool(gpt_oss(36), "0.33.0").need_bytes(131072) == 9225 * 589824
     assert pool(gpt_oss(36), "0.25.0").need_bytes(131072) == 8713 * 589824
@@ -214,7 +214,7 @@ def test_worked_needs():
     assert pool(LLAMA, "0.33.0").need_bytes(131072) == 8192 * 2097152
 
 
-def test_check_by_version_of_a_model_whose_first_layers_slide():
+def test_check_by_version_of_a_model_whose_first_layers_slide() -> None:
     # Up to 0.13 layers are summed, to 0.18 only the first group (here sliding) counts.
     blocks = {v: pool(GEMMA3, v).need_bytes(131072) for v in ("0.13.0", "0.18.1", "0.19.0")}
     sliding, full = 577, 8192  # blocks with T = 8192: cdiv(1023 + 8192, 16) + 1
@@ -223,18 +223,18 @@ def test_check_by_version_of_a_model_whose_first_layers_slide():
     assert blocks["0.19.0"] == 10 * 131072 * (6 * sliding + full)
 
 
-def test_old_versions_print_blocks():
+def test_old_versions_print_blocks() -> None:
     found = pool(LLAMA, "0.8.5")
     assert found.capacity(10240, 32768) == (163840, 5.0)
 
 
-def test_no_memory_at_all():
+def test_no_memory_at_all() -> None:
     assert pool(LLAMA).check(-GIB, 131072).server_says == NO_MEMORY_SAYS
     # 0.29: nothing but the null block.
     assert pool(LLAMA).check(2097152, 1).server_says == NO_MEMORY_SAYS
 
 
-def test_auto_length_is_the_longest_that_fits():
+def test_auto_length_is_the_longest_that_fits() -> None:
     answer = pool(LLAMA).check(10 * GIB, 131072, is_auto=True)
     assert answer.fits
     assert answer.max_model_len == 81904
@@ -254,19 +254,19 @@ def test_auto_length_is_the_longest_that_fits():
         ("0.32.0", {"pipeline_parallel_size": 2, "speculative_method": "suffix"}, 2),
     ],
 )
-def test_batches_in_flight(version, changed, batches):
+def test_batches_in_flight(version, changed, batches) -> None:
     rules = kv_rules(Version(version))
     assert concurrent_batches(settings(**changed), rules, GEMMA3) == batches
 
 
-def test_model_without_a_cache():
+def test_model_without_a_cache() -> None:
     found = pool(model([()]))
     assert found.num_blocks(GIB) == 1
     assert found.need_bytes(8192) == 0
     assert found.check(0, 8192).fits
 
 
-def test_running_request_keeps_only_its_window():
+def test_running_request_keeps_only_its_window() -> None:
     found = pool(GEMMA3)
     # 8192 full blocks and 6 x (1024 / 16 + 1) sliding ones.
     assert found.request_bytes(131072) == (8192 + 6 * 65) * 1310720
@@ -282,19 +282,19 @@ POOLS = st.integers(0, 64 * GIB)
 
 
 @given(MODELS, VERSIONS, POOLS, POOLS)
-def test_more_memory_never_gives_fewer_blocks(spec, version, one, other):
+def test_more_memory_never_gives_fewer_blocks(spec, version, one, other) -> None:
     found = pool(spec, version)
     assert found.num_blocks(min(one, other)) <= found.num_blocks(max(one, other))
 
 
 @given(MODELS, VERSIONS, LENGTHS, LENGTHS)
-def test_longer_requests_never_need_less(spec, version, one, other):
+def test_longer_requests_never_need_less(spec, version, one, other) -> None:
     found = pool(spec, version)
     assert found.need_bytes(min(one, other)) <= found.need_bytes(max(one, other))
 
 
 @given(MODELS, VERSIONS, POOLS)
-def test_estimated_length_is_the_boundary(spec, version, size):
+def test_estimated_length_is_the_boundary(spec, version, size) -> None:
     found = pool(spec, version)
     longest = found.estimate_max_len(size, 1 << 20)
     if longest:
@@ -304,7 +304,7 @@ def test_estimated_length_is_the_boundary(spec, version, size):
 
 
 @given(MODELS, st.sampled_from(["0.9.0", "0.19.1", "0.20.2", "0.33.0"]), POOLS, LENGTHS)
-def test_concurrent_requests_fit_the_pool(spec, version, size, length):
+def test_concurrent_requests_fit_the_pool(spec, version, size, length) -> None:
     found = pool(spec, version)
     _, concurrency = found.capacity(found.num_blocks(size), length)
     assert int(concurrency) * found.request_blocks(length) * found.layout.bytes_per_block <= size
@@ -313,7 +313,7 @@ def test_concurrent_requests_fit_the_pool(spec, version, size, length):
     )
 
 
-def test_float32_state_of_qwen_3_5_4b():
+def test_float32_state_of_qwen_3_5_4b() -> None:
     # gh-69494016274, 0.29.0 on an L4: 9.1 GiB are 267,842 tokens, 8.17x of 32,768.
     spec = find_in_catalogue("Qwen/Qwen3.5-4B")
     found = pool(spec, "0.29.0", max_model_len=32768, max_num_batched_tokens=2048)
@@ -332,7 +332,7 @@ def test_float32_state_of_qwen_3_5_4b():
         ("0.17.0", 8.0, 104208),
     ],
 )
-def test_need_of_a_pipeline_stage(version, needed_gib, longest):
+def test_need_of_a_pipeline_stage(version, needed_gib, longest) -> None:
     spec = model([heads(4, 128)] * 48)
     found = pool(
         spec,

@@ -61,20 +61,20 @@ def dense(vocab, hidden, mlp, **more):
         (dense(128256, 8192, 28672), V19, {"tensor_parallel_size": 2}, 1.96),
     ],
 )
-def test_logged_peak_is_inside(spec, version, changed, logged_gib):
+def test_logged_peak_is_inside(spec, version, changed, logged_gib) -> None:
     found = activation_bytes(settings(**changed), version, spec)
     assert found.low <= logged_gib * GIB <= found.high
     assert found.expected == pytest.approx(logged_gib * GIB, abs=0.35 * GIB)
 
 
-def test_stage_that_does_not_sample_has_less():
+def test_stage_that_does_not_sample_has_less() -> None:
     # Llama-3.1-8B in two stages, 0.19.0: 1.10 GiB.
     found = activation_bytes(settings(), V19, LLAMA, is_sampling_stage=False)
     assert found.low <= 1.10 * GIB <= found.high
     assert found.expected < activation_bytes(settings(), V19, LLAMA).expected
 
 
-def test_sparse_mla_workspace_is_counted():
+def test_sparse_mla_workspace_is_counted() -> None:
     spec = model([(latent(), IndexerCache(index_head_dim=128))])
     plain = model([latent()])
     for length, factor in ((131072, 5), (819200, 2)):
@@ -84,7 +84,7 @@ def test_sparse_mla_workspace_is_counted():
         assert more - less == factor * length * 1152
 
 
-def test_encoder_pass_only_where_the_tower_is_loaded():
+def test_encoder_pass_only_where_the_tower_is_loaded() -> None:
     spec = dense(248320, 2560, 9216, model_type="qwen3_5", is_multimodal=True)
     text_only = activation_bytes(settings(language_model_only=True), V32, spec)
     assert activation_bytes(settings(), V32, spec).high > text_only.high
@@ -101,7 +101,7 @@ def test_encoder_pass_only_where_the_tower_is_loaded():
         (V32, 4, 0.95),
     ],
 )
-def test_logged_non_torch_is_inside(version, tp, logged_gib):
+def test_logged_non_torch_is_inside(version, tp, logged_gib) -> None:
     found = non_torch_bytes(settings(tensor_parallel_size=tp), version)
     assert found.low <= logged_gib * GIB <= found.high
 
@@ -117,13 +117,13 @@ def test_logged_non_torch_is_inside(version, tp, logged_gib):
         (78, MOE, 4.99),  # GLM-5.2-NVFP4, the estimate that was subtracted
     ],
 )
-def test_logged_graphs_are_inside(layers, experts, logged_gib):
+def test_logged_graphs_are_inside(layers, experts, logged_gib) -> None:
     spec = model([heads(8, 128)], experts=experts)
     found = graph_bytes(settings(), spec, layers)
     assert found.low <= logged_gib * GIB <= found.high
 
 
-def test_no_graphs_when_eager():
+def test_no_graphs_when_eager() -> None:
     assert graph_bytes(settings(has_cuda_graphs=False), LLAMA, 32) == ZERO
 
 
@@ -132,7 +132,7 @@ def test_no_graphs_when_eager():
     st.integers(1, 65536),
     st.sampled_from(["0.8.5", "0.16.0", "0.17.0", "0.23.0", "0.33.0"]),
 )
-def test_larger_batches_never_take_less(seqs, tokens, version):
+def test_larger_batches_never_take_less(seqs, tokens, version) -> None:
     def peak(**changed):
         return activation_bytes(settings(**changed), Version(version), LLAMA)
 
@@ -154,7 +154,7 @@ intervals = st.builds(
 
 
 @given(st.lists(intervals, min_size=1, max_size=4))
-def test_shares_add_up_to_the_bar_of_the_sum(terms):
+def test_shares_add_up_to_the_bar_of_the_sum(terms) -> None:
     shares = shares_of_bar(terms)
     whole = sum_of(terms)
     assert sum(share.expected for share in shares) == whole.expected
@@ -166,7 +166,7 @@ def test_shares_add_up_to_the_bar_of_the_sum(terms):
         assert term.low - 1 <= share.low <= share.expected <= share.high <= term.high + 1
 
 
-def test_errors_that_are_independent_add_up_like_deviations():
+def test_errors_that_are_independent_add_up_like_deviations() -> None:
     assert sum_of([Interval(-3, 0, 30), Interval(6, 10, 50)]) == Interval(5, 10, 60)
 
 
@@ -174,7 +174,7 @@ def test_errors_that_are_independent_add_up_like_deviations():
     ("share", "logged_gib"),
     [(0.9, 48.66), (0.95, 55.65)],
 )
-def test_data_parallel_experts_take_more(share, logged_gib):
+def test_data_parallel_experts_take_more(share, logged_gib) -> None:
     # Two reports of 0.10.1: Qwen3-Coder-480B-FP8, DP 8 with expert parallelism on H20 141 GB
     # (139.8 GiB, 8,192 tokens and 1,024 sequences each).
     spec = find_in_catalogue("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8")

@@ -20,7 +20,7 @@ def plan(spec=LLAMA, card=H100, version=V32, **changed):
     return make_plan(settings(**changed), version=version, model=spec, gpu=card)
 
 
-def test_ledger_adds_up():
+def test_ledger_adds_up() -> None:
     vram = plan().vram
     assert vram is not None
     assert vram.budget_bytes.expected == -(-vram.gpu_total_bytes.expected * 92 // 100)
@@ -40,7 +40,7 @@ def test_ledger_adds_up():
         ("0.33.0", {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "0"}, False),
     ],
 )
-def test_graphs_come_off_the_budget_since_0_20(version, env, is_subtracted):
+def test_graphs_come_off_the_budget_since_0_20(version, env, is_subtracted) -> None:
     vram = plan(version=Version(version), env=env).vram
     assert vram is not None
     assert vram.graphs_in_budget is is_subtracted
@@ -48,7 +48,7 @@ def test_graphs_come_off_the_budget_since_0_20(version, env, is_subtracted):
     assert vram.kv_available_bytes == (left - vram.graphs_bytes if is_subtracted else left)
 
 
-def test_logged_pool_of_llama_8b_is_inside():
+def test_logged_pool_of_llama_8b_is_inside() -> None:
     # llm-d campaign: 0.19.0, H100 (79.19 GiB), utilisation 0.95: 58.11 GiB left for the cache.
     vram = plan(
         card=gpu(total_gib=79.19), version=Version("0.19.0"), gpu_memory_utilization=0.95
@@ -58,7 +58,7 @@ def test_logged_pool_of_llama_8b_is_inside():
     assert vram.kv_available_bytes.expected == pytest.approx(58.11 * GIB, abs=0.3 * GIB)
 
 
-def test_stated_cache_memory_is_exact():
+def test_stated_cache_memory_is_exact() -> None:
     found = plan(kv_cache_memory_bytes=20 * GIB)
     assert found.vram is not None
     assert found.kv is not None
@@ -73,13 +73,13 @@ def test_stated_cache_memory_is_exact():
     assert "kv-cache-memory-bytes" in found.vram.sources["kv_available"]
 
 
-def test_estimate_goes_beyond_the_stated_length_up_to_the_models_own():
+def test_estimate_goes_beyond_the_stated_length_up_to_the_models_own() -> None:
     found = plan(kv_cache_memory_bytes=20 * GIB, max_model_len=8192)
     assert found.kv is not None
     assert found.kv.estimated_max_len == Interval.exact(131072)
 
 
-def test_sources_are_short_words():
+def test_sources_are_short_words() -> None:
     vram = plan(tensor_parallel_size=2).vram
     assert vram is not None
     assert vram.sources["weights"] == "8.03e9 params x 2 B / TP 2"
@@ -91,7 +91,7 @@ def test_sources_are_short_words():
     assert eager.sources["graphs"] == "no CUDA graphs"
 
 
-def test_a_budget_that_the_weights_exceed_leaves_nothing():
+def test_a_budget_that_the_weights_exceed_leaves_nothing() -> None:
     found = plan(card=gpu(total_gib=14.57), gpu_memory_utilization=0.9)
     assert found.vram is not None
     assert found.kv is not None
@@ -100,7 +100,7 @@ def test_a_budget_that_the_weights_exceed_leaves_nothing():
     assert found.kv.estimated_max_len == Interval.exact(0)
 
 
-def test_all_stages_use_the_blocks_of_the_fullest():
+def test_all_stages_use_the_blocks_of_the_fullest() -> None:
     # gemma-3-27b: 31 layers a stage; the first holds one page more a block than the second.
     two = plan(gemma_3_27b(), pipeline_parallel_size=2, kv_cache_memory_bytes=20 * GIB)
     assert two.kv is not None
@@ -108,7 +108,7 @@ def test_all_stages_use_the_blocks_of_the_fullest():
     assert two.kv.num_blocks.expected == 20 * GIB // widest
 
 
-def test_auto_length_is_shortened_to_the_pool():
+def test_auto_length_is_shortened_to_the_pool() -> None:
     found = plan(is_auto_max_model_len=True, kv_cache_memory_bytes=10 * GIB, max_model_len=131072)
     assert found.kv is not None
     assert found.kv.max_model_len == 81904
@@ -129,21 +129,21 @@ def test_auto_length_is_shortened_to_the_pool():
         ({"spec": replace(LLAMA, unsupported=("audio tower",))}, "weights"),
     ],
 )
-def test_what_is_missing_is_said_and_nothing_guessed(changed, what):
+def test_what_is_missing_is_said_and_nothing_guessed(changed, what) -> None:
     found = plan(**changed)
     assert (found.vram, found.kv) == (None, None)
     assert [item.what for item in found.unknown] == [what]
     assert found.unknown[0].why
 
 
-def test_model_without_a_cache_has_no_pool():
+def test_model_without_a_cache_has_no_pool() -> None:
     found = plan(model([()]))
     assert found.vram is not None
     assert found.kv is None
     assert found.unknown == ()
 
 
-def test_a_plan_takes_less_than_two_milliseconds():
+def test_a_plan_takes_less_than_two_milliseconds() -> None:
     stated = settings()
     make_plan(stated, version=V32, model=LLAMA, gpu=H100)
     best = min(_timed(stated) for _ in range(20))
@@ -157,7 +157,7 @@ def _timed(stated):
     return (time.process_time() - start) / 5
 
 
-def test_memory_for_images_between_processes_comes_off_the_pool():
+def test_memory_for_images_between_processes_comes_off_the_pool() -> None:
     # --mm-ipc-gpu-memory-gb (since 0.25): off the pool, byte for byte.
     with_it, without = plan(mm_ipc_gib=2.0).vram, plan().vram
     assert with_it is not None

@@ -27,7 +27,7 @@ def told(line: str, version: str = "0.33.0", **changes):
         ("--cpu-offload-gb 4 --cpu-offload-params experts", "weights", "host memory"),
     ],
 )
-def test_what_is_not_modelled_is_said(line, what, why):
+def test_what_is_not_modelled_is_said(line, what, why) -> None:
     (found,) = told(line)
     assert found.what == what
     assert found.why.startswith("--")
@@ -35,7 +35,7 @@ def test_what_is_not_modelled_is_said(line, what, why):
     assert found.location is not None
 
 
-def test_ring_buffers_matter_for_mamba_2_only():
+def test_ring_buffers_matter_for_mamba_2_only() -> None:
     (found,) = told("--use-replayssm", **MAMBA_HYBRID)
     assert found.what == "KV cache"
     assert told("--use-replayssm") == ()
@@ -44,5 +44,5 @@ def test_ring_buffers_matter_for_mamba_2_only():
 @pytest.mark.parametrize(
     "line", ["", "--no-enable-sleep-mode", "--cpu-offload-gb 4", "--cpu-offload-params experts"]
 )
-def test_the_rest_is_planned(line):
+def test_the_rest_is_planned(line) -> None:
     assert told(line) == ()

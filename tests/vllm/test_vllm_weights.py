@@ -25,15 +25,15 @@ def total(spec=LLAMA, stage=0, **changed):
     return on_rank(settings(**changed), spec, stage).total
 
 
-def test_llama_8b():
+def test_llama_8b() -> None:
     assert total() == 16094077440
 
 
-def test_llama_8b_at_tp_16_keeps_one_kv_head_a_rank():
+def test_llama_8b_at_tp_16_keeps_one_kv_head_a_rank() -> None:
     assert total(tensor_parallel_size=16) == 1071391232
 
 
-def test_lora_buffers_of_llama_8b():
+def test_lora_buffers_of_llama_8b() -> None:
     # 4 adapters of rank 64 at TP 2: 1 041 498 112 B a rank (0.32.0).
     loaded = on_rank(
         settings(tensor_parallel_size=2, enable_lora=True, max_loras=4, max_lora_rank=64)
@@ -42,7 +42,7 @@ def test_lora_buffers_of_llama_8b():
     assert loaded.total == loaded.built + loaded.lora
 
 
-def test_online_fp8_halves_the_linear_layers_only():
+def test_online_fp8_halves_the_linear_layers_only() -> None:
     loaded = on_rank(settings(quantization="fp8"))
     linear = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
     saved = 16094077440 - loaded.built
@@ -50,17 +50,17 @@ def test_online_fp8_halves_the_linear_layers_only():
     assert linear - 10000 < saved <= linear
 
 
-def test_offloaded_weights_are_not_on_the_gpu():
+def test_offloaded_weights_are_not_on_the_gpu() -> None:
     assert total(cpu_offload_gib=4.0) == 16094077440 - 4 * GIB
     assert total(cpu_offload_gib=100.0) == 0
 
 
-def test_pipeline_stages_add_up_but_for_the_rotary_table():
+def test_pipeline_stages_add_up_but_for_the_rotary_table() -> None:
     stages = [total(stage=i, pipeline_parallel_size=2) for i in range(2)]
     assert sum(stages) == 16094077440 + 131072 * 128 * 2
 
 
-def test_quantised_mla_keeps_an_absorbed_copy():
+def test_quantised_mla_keeps_an_absorbed_copy() -> None:
     # DeepSeek-V3: 128 heads x 512 x (128 + 128) x 2 B a layer, at TP 8 an eighth.
     kv_b = Weight(
         name="self_attn.kv_b_proj",
@@ -78,7 +78,7 @@ def test_quantised_mla_keeps_an_absorbed_copy():
     assert eighth == 61 * 33554432 // 8
 
 
-def test_experts_are_shared_by_all_data_parallel_ranks():
+def test_experts_are_shared_by_all_data_parallel_ranks() -> None:
     rank = rank_of(
         settings(tensor_parallel_size=2, data_parallel_size=4, enable_expert_parallel=True),
         LLAMA,
@@ -88,19 +88,19 @@ def test_experts_are_shared_by_all_data_parallel_ranks():
     assert rank.has_expert_parallel
 
 
-def test_vision_copies_and_absence():
+def test_vision_copies_and_absence() -> None:
     assert rank_of(settings(mm_encoder_tp_mode="data"), LLAMA, 0).is_vision_replicated
     gemma = model([], model_type="gemma3")
     assert not rank_of(settings(mm_encoder_tp_mode="data"), gemma, 0).is_vision_replicated
     assert not rank_of(settings(language_model_only=True), LLAMA, 0).has_vision
 
 
-def test_stated_layer_partition():
+def test_stated_layer_partition() -> None:
     stated = settings(pipeline_parallel_size=2, env={"VLLM_PP_LAYER_PARTITION": "12,20"})
     assert rank_of(stated, LLAMA, 1).layers(LLAMA) == range(12, 32)
 
 
-def test_source_in_words():
+def test_source_in_words() -> None:
     def words(**changed):
         stated = settings(**changed)
         return weights_source(stated, LLAMA, on_rank(stated))
@@ -110,14 +110,14 @@ def test_source_in_words():
     assert words(cpu_offload_gib=4.0) == "8.03e9 params x 2 B - 4.00 GiB in host memory"
 
 
-def test_source_names_a_checkpoint_that_differs():
+def test_source_names_a_checkpoint_that_differs() -> None:
     other = llama_8b()
     object.__setattr__(other, "checkpoint_bytes", 20 * GIB)
     loaded = on_rank(settings(), other)
     assert weights_source(settings(), other, loaded).endswith("(checkpoint: 20.00 GiB)")
 
 
-def test_mxfp4_experts_are_padded_as_the_kernels_of_the_time_want():
+def test_mxfp4_experts_are_padded_as_the_kernels_of_the_time_want() -> None:
     # gpt-oss-20b's experts: 32 x (5760 x 2880 + 2880 x 2880) a layer, hidden and width 2880.
     up = Weight(
         name="mlp.experts.up_proj",
@@ -140,7 +140,7 @@ def test_mxfp4_experts_are_padded_as_the_kernels_of_the_time_want():
     assert elements(version="0.11.0", card=gpu((10, 0))) == 32 * 2944 * 3072
 
 
-def test_interleaved_rope_had_four_tables_until_0_30():
+def test_interleaved_rope_had_four_tables_until_0_30() -> None:
     # Qwen3.5-27B: 3 x 262144 x 64 x 2 B more in 0.30.0 than in 0.32.0, on every rank.
     spec = model([()], model_type="qwen3_5", rotary_tables=(RotaryTable(rows=262144, width=64),))
     table = 262144 * 64 * 2
@@ -148,7 +148,7 @@ def test_interleaved_rope_had_four_tables_until_0_30():
     assert on_rank(settings(), spec, version="0.30.0").built == 4 * table
 
 
-def test_redundant_experts_are_more_experts_a_rank():
+def test_redundant_experts_are_more_experts_a_rank() -> None:
     # 256 experts and 32 redundant ones over 32 ranks: 9 instead of 8 each, and an id for each.
     up = Weight(name="mlp.experts.0.up_proj", group=Group.EXPERTS, rows=64, cols=64, copies=256)
     routed = Experts(num_experts=256, num_experts_per_tok=8, moe_intermediate_size=64)
