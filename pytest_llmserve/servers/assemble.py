@@ -16,6 +16,7 @@ from pytest_llmserve.runtimes.vllm.flags import flag_table
 from pytest_llmserve.runtimes.vllm.versions import NEWEST_KNOWN, version_from_image
 from pytest_llmserve.servers.gpus import every_gpu, gpu_choices, gpu_count
 from pytest_llmserve.servers.models import ModelShelf
+from pytest_llmserve.servers.operators import completed
 from pytest_llmserve.servers.server import Server
 from pytest_llmserve.subject import Subject
 
@@ -119,6 +120,8 @@ class Assembler:
             config_entries=launch.config_entries,
             entrypoint=_PARSERS.get(launch.entrypoint, launch.entrypoint),
         )
+        count = gpu_count(launch, facts)
+        args = completed(args, launch, count)
         model_ref, model, model_problem = self._shelf.of_launch(args, launch, file, facts)
         draft = self._shelf.draft(args, file.parent)
         env = {key: word.text for key, word in launch.env.items() if not word.unresolved}
@@ -137,7 +140,7 @@ class Assembler:
                 gpu=choice.spec,
                 gpu_source=choice.source,
                 gpu_location=choice.location,
-                gpu_count=gpu_count(launch, facts),
+                gpu_count=count,
                 env=env,
                 problems=tuple(p for p in problems if p is not None),
             )

@@ -103,6 +103,28 @@ inference: {preset: {name: phi-4}}
     assert deployment.gpu_count.value == 4
     assert deployment.gpu_count.source == "instanceType x 2 pods"
     assert deployment.gpu.id == "a100-pcie-80gb"
+    settings = deployment.settings
+    assert (settings.tensor_parallel_size.value, settings.pipeline_parallel_size.value) == (2, 2)
+    assert settings.tensor_parallel_size.source == "KAITO uses every GPU (instanceType x 2 pods)"
+    assert settings.is_auto_max_model_len
+
+
+def test_settings_of_the_config_map_come_before_the_operator(subject):
+    config = "{vllm: {max-model-len: 4096, tensor-parallel-size: 1}}"
+    text = f"""\
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: c}}
+data: {{inference_config.yaml: "{config}"}}
+---
+apiVersion: kaito.sh/v1beta1
+kind: Workspace
+metadata: {{name: chat}}
+resource: {{instanceType: Standard_NC48ads_A100_v4}}
+inference: {{preset: {{name: phi-4}}, config: c}}
+"""
+    settings = subject(text).deployment.settings
+    assert (settings.tensor_parallel_size.value, settings.max_model_len.value) == (1, 4096)
 
 
 def test_a_negative_that_the_version_lacks_is_the_default(subject) -> None:
