@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -263,3 +264,50 @@ def test_settings_of_something_else_are_no_server(read, text) -> None:
     reading = read("settings.yaml", text)
     assert reading.launches == ()
     assert [p.kind for p in reading.problems] == [ProblemKind.UNKNOWN]
+
+
+def test_a_model_service_starts_what_its_chart_writes(read):
+    text = """\
+    modelArtifacts: {name: org/model, uri: "pvc://claim/models/m"}
+    multinode: true
+    decode:
+      parallelism: {tensor: 2, data: 8, dataLocal: 4}
+      containers:
+        - {name: vllm, image: x, modelCommand: vllmServe, args: [--tensor-parallel-size, "1"]}
+    prefill:
+      create: false
+      parallelism: {tensor: 4}
+      containers:
+        - {name: vllm, image: x, command: [vllm, serve, m], args: [-tp, $(TP_SIZE)]}
+    """
+    decode, prefill = read("v.yaml", text).launches
+    assert words(decode) == [
+        *("/model-cache/models/m", "--tensor-parallel-size", "2", "--data-parallel-size", "8"),
+        *("--data-parallel-size-local", "4", "--tensor-parallel-size", "1"),
+    ]
+    assert (decode.gpu.count_per_pod, decode.gpu.pods_per_instance) == (8, 2)
+    assert [s.source for s in decode.model_sources] == ["org/model"]
+    assert (words(prefill), prefill.is_deployed) == (["m", "-tp", "4"], False)
+    assert prefill.gpu.count == 4
+
+
+def test_a_ray_server_of_the_production_stack_has_one_instance(read):
+    text = """\
+    servingEngineSpec:
+      modelSpec:
+        - name: a
+          repository: vllm/vllm-openai
+          tag: v0.12.0
+          modelURL: m
+          replicaCount: 3
+          requestGPU: 2
+          vllmConfig: {tensorParallelSize: 2, pipelineParallelSize: 4}
+          lmcacheConfig: {enabled: true, kvRole: kv_producer, enablePD: true, nixlRole: sender}
+          raySpec: {enabled: true, headNode: {requestGPU: 2}}
+    """
+    (launch,) = read("values.yaml", text).launches
+    assert (launch.gpu.count_per_pod, launch.gpu.pods_per_instance, launch.replicas) == (2, 4, 1)
+    assert words(launch)[:2] == ["m", "--no-enable-prefix-caching"]
+    transfer = json.loads(words(launch)[-1])
+    assert transfer["kv_role"] == "kv_producer"
+    assert transfer["kv_connector_extra_config"]["lmcache_rpc_port"] == "sender"

@@ -16,13 +16,14 @@ from pytest_llmserve.manifests.launch import GpuClaim, GpuLabel, ModelSource
 from pytest_llmserve.manifests.making import is_off, model_field, number
 from pytest_llmserve.manifests.pods import add_server, pod_servers
 from pytest_llmserve.manifests.text import shown
-from pytest_llmserve.manifests.words import field as field_at
 from pytest_llmserve.manifests.yaml_nodes import Mapping, Scalar, Sequence
 
 if TYPE_CHECKING:
     from pytest_llmserve.manifests.kubernetes_parts import Objects
     from pytest_llmserve.manifests.pods import PodServer
     from pytest_llmserve.manifests.words import Field
+    from pytest_llmserve.manifests.yaml_nodes import Node
+    from pytest_llmserve.verdict import Location
 
 _VALUE: Final = re.compile(r"\{\{-?\s*\.Values\.([\w.]+)\s*(?:\|\s*quote\s*)?-?\}\}")
 _RESOURCES: Final = {
@@ -46,16 +47,22 @@ def read_values(root: Mapping, objects: Objects) -> None:
 
 
 def _model(root: Mapping) -> tuple[Field | None, ModelSource | None]:
-    """``modelArtifacts.uri`` with the values that it names itself put in."""
+    """What the chart makes of ``modelArtifacts.uri``, the values that it names itself put in."""
     node = root.get("modelArtifacts", "uri")
     if not isinstance(node, Scalar):
         return model_field(root.get("modelArtifacts", "name")), None
     text = _VALUE.sub(lambda match: _looked_up(root, match), shown(node.text)).replace('"', "")
-    plain = Scalar(node.file, node.line, node.column, text, "'", None, node.line, node.lines)
-    model = model_field(plain)
     mount = root.text("modelArtifacts", "mountPath") or _MOUNT
+    scheme, _, path = text.partition("://")
+    if scheme == "pvc" and "/" in path:
+        text = f"{mount}/{path.partition('/')[2]}"
+    elif scheme == "pvc+hf":
+        text = "/".join(path.split("/")[-2:])
+    plain = Scalar(node.file, node.line, node.column, text, "'", None, node.line, node.lines)
     name = root.text("modelArtifacts", "name")
-    return model, ModelSource(mount, name, "modelArtifacts.name", node.location) if name else None
+    path = text if scheme == "pvc" else mount
+    source = ModelSource(path, name, "modelArtifacts.name", node.location) if name else None
+    return model_field(plain), source
 
 
 def _looked_up(root: Mapping, match: re.Match[str]) -> str:
@@ -72,15 +79,14 @@ def _role(
     objects: Objects,
 ) -> None:
     is_on = not is_off(part.get("create"))
-    containers = tuple(_with_command(c, model) for c in part.mappings("containers"))
     parallelism = part.mapping("parallelism")
-    for server in pod_servers(part, objects, role, containers=containers):
-        found = server.found
-        command = next((c.text("modelCommand") for c in part.mappings("containers")), None)
-        if command in (None, "vllmServe", "imageDefault"):
-            found = replace(found, fields=(*found.fields, *_parallel(parallelism)))
+    containers = tuple(_with_command(c, model, parallelism) for c in part.mappings("containers"))
+    data, local, _ = _data(parallelism)
+    tensor = parallelism.text("tensor") if parallelism is not None else None
+    injected = {"TP_SIZE": tensor or "1", "DP_SIZE": str(data), "DP_SIZE_LOCAL": str(local)}
+    for server in pod_servers(part, objects, role, injected, containers=containers):
         sources = server.sources if source is None else (*server.sources, source)
-        server = replace(server, found=found, sources=sources)
+        server = replace(server, sources=sources)
         add_server(
             server,
             objects,
@@ -92,42 +98,47 @@ def _role(
         )
 
 
-def _with_command(container: Mapping, model: Field | None) -> Mapping:
-    """``modelCommand: vllmServe`` starts ``vllm serve MODEL``; ``imageDefault`` adds the model."""
-    kind = container.text("modelCommand") or "imageDefault"
-    if kind == "custom" or model is None or container.get("command") is not None:
+def _with_command(container: Mapping, model: Field | None, parallelism: Mapping | None) -> Mapping:
+    """The container as the chart writes it: ``vllmServe`` and ``imageDefault`` put words first."""
+    kind = container.text("modelCommand") or "custom"
+    if kind == "custom" or model is None:
         return container
     result = Mapping(container.file, container.line, container.column)
     result.entries, result.keys = dict(container.entries), dict(container.keys)
-    words = ["vllm", "serve", model.text] if kind == "vllmServe" else ["--model", model.text]
+    added = [_word(text, place) for text, place in _parallel(parallelism)]
+    name = _word(model.text, model.location)
+    if kind == "vllmServe":
+        words = [_word("vllm", model.location), _word("serve", model.location), name, *added]
+    else:
+        words = [_word("--model", model.location), name, *added, *container.items("args")]
     key = "command" if kind == "vllmServe" else "args"
-    place = model.location
-    nodes = [
-        Scalar(place.file, place.line, place.column or 1, word, "'", None, place.line, [])
-        for word in words
-    ]
-    own = container.items("args") if key == "args" else []
-    sequence = Sequence(place.file, place.line, place.column or 1)
-    sequence.items = [*nodes, *own]
+    sequence = Sequence(model.location.file, model.location.line, model.location.column or 1)
+    sequence.items = words
     result.entries[key] = sequence
-    result.keys.setdefault(key, place)
+    result.keys.setdefault(key, model.location)
     return result
 
 
-def _parallel(parallelism: Mapping | None) -> list[Field]:
-    """The flags that the chart derives."""
+def _word(text: str, place: Location) -> Node:
+    return Scalar(place.file, place.line, place.column or 1, text, "'", None, place.line, [])
+
+
+def _parallel(parallelism: Mapping | None) -> list[tuple[str, Location]]:
+    """The flags that the chart derives; sizes of one are left out."""
     if parallelism is None:
         return []
-    tensor = number(parallelism.get("tensor"))
-    data, _, _ = _data(parallelism)
-    fields: list[Field] = []
-    if tensor is not None and tensor > 1:
-        place = parallelism.keys["tensor"]
-        fields.extend(field_at(t, place) for t in ("--tensor-parallel-size", str(tensor)))
-    if data > 1:
-        place = parallelism.location
-        fields.extend(field_at(t, place) for t in ("--data-parallel-size", str(data)))
-    return fields
+    data, local, _ = _data(parallelism)
+    sizes = (
+        ("tensor", "--tensor-parallel-size", number(parallelism.get("tensor")) or 1),
+        ("data", "--data-parallel-size", data),
+        ("dataLocal", "--data-parallel-size-local", local),
+    )
+    words: list[tuple[str, Location]] = []
+    for key, flag, size in sizes:
+        if size > 1:
+            place = parallelism.keys.get(key, parallelism.location)
+            words.extend([(flag, place), (str(size), place)])
+    return words
 
 
 def _data(parallelism: Mapping | None) -> tuple[int, int, int]:

@@ -93,7 +93,7 @@ def _model_spec(spec: Mapping, engine: Mapping, objects: Objects, *, is_on: bool
             environment=values,
             places=places,
             gpu=_claim(spec, engine),
-            replicas=number(spec.get("replicaCount")),
+            replicas=1 if _is_ray(spec) else number(spec.get("replicaCount")),
             is_deployed=is_on and not is_off(spec.get("enabled")),
             problems=problems,
             sources=list(downloads(initial)) if initial is not None else [],
@@ -143,7 +143,15 @@ def _transfer(cache: Mapping | None, config: Mapping | None) -> list[Field]:
     role = cache.text("kvRole") or "kv_both"
     is_v0 = config is not None and config.text("v0") == "1"
     connector = "LMCacheConnector" if is_v0 else "LMCacheConnectorV1"
-    text = f'{{"kv_connector":"{connector}","kv_role":"{role}"}}'
+    extra = ""
+    if cache.get("enablePD") is not None:
+        port = cache.text("nixlRole") or ""
+        connector = "LMCacheConnectorV1"
+        extra = (
+            f',"kv_connector_extra_config":{{"discard_partial_chunks": false,'
+            f' "lmcache_rpc_port": "{port}"}}'
+        )
+    text = f'{{"kv_connector":"{connector}","kv_role":"{role}"{extra}}}'
     return [field_at(t, node.location) for t in ("--kv-transfer-config", text)]
 
 
@@ -163,13 +171,19 @@ def _claim(spec: Mapping, engine: Mapping) -> GpuClaim:
         labels=labels,
     )
     ray = spec.mapping("raySpec")
-    if ray is None or count is None or ray.text("enabled") == "false":
+    if ray is None or count is None or not _is_ray(spec):
         return claim
     head = number(ray.get("headNode", "requestGPU"))
     workers = number(spec.get("replicaCount")) or 1
     if head == count:
         return replace(claim, pods_per_instance=1 + workers)
     return replace(claim, count_per_pod=(head or 0) + count * workers)
+
+
+def _is_ray(spec: Mapping) -> bool:
+    """Whether head and workers of a Ray cluster serve: ``replicaCount`` then counts workers."""
+    ray = spec.mapping("raySpec")
+    return ray is not None and not is_off(ray.get("enabled"))
 
 
 def _required(terms: Node) -> Mapping:
