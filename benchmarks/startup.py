@@ -1,8 +1,8 @@
 """What the plugin costs: unused, at the first deployment, at each further one, at 1,000 servers.
 
 CPU time of whole pytest processes (user + system, children counted), the minimum of interleaved
-runs, so that a busy machine shows less. Bytecode is cached, as on any machine that runs pytest twice,
-and no other plugin is loaded. Run: python benchmarks/startup.py [--rounds 15]
+runs, so that a busy machine shows less. Bytecode is cached, as on any machine that runs pytest a
+second time, and no other plugin is loaded. Run: python benchmarks/startup.py [--rounds 15]
 """
 
 from __future__ import annotations

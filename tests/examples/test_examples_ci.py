@@ -88,7 +88,7 @@ def test_the_github_job(checkout: Path) -> None:
     assert "::error file=deploy/chat.yaml,line=" in ran.stdout
     text = summary.read_text()
     assert "What changes against `origin/main`" in text
-    assert "16,384 -> 131,072" in text
+    assert "| max_model_len | 16,384 | 131,072 |" in text
     assert text == (checkout / "llmserve" / "report.md").read_text()
     assert shell(number, checkout, NUMBER="17").returncode == 0
     assert (checkout / "llmserve" / "number").read_text() == "17\n"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_llmserve.policy_file import PolicyError, read_policy
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FORM = """\
 render = ["helm"]
