@@ -198,13 +198,17 @@ def speed(files: int = 1000, documents: int = 8) -> tuple[float, float, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--corpus", type=Path, required=True, help="folder with MANIFEST.jsonl")
+    parser.add_argument("--corpus", type=Path, required=True, help="corpus, or its folder with MANIFEST.jsonl")
     parser.add_argument("--json", action="store_true", help="print one JSON object a file")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every reading")
     parser.add_argument("--no-speed", action="store_true", help="do not time 1,000 manifests")
     options = parser.parse_args()
-    manifest = (options.corpus / "MANIFEST.jsonl").read_text(encoding="utf-8")
-    cases = [run(json.loads(row), options.corpus) for row in manifest.splitlines() if row]
+    inner = options.corpus / "deployments"
+    folder = inner if inner.is_dir() else options.corpus
+    if not (folder / "MANIFEST.jsonl").is_file():
+        parser.error(f"{folder}: no MANIFEST.jsonl there")
+    manifest = (folder / "MANIFEST.jsonl").read_text(encoding="utf-8")
+    cases = [run(json.loads(row), folder) for row in manifest.splitlines() if row]
     for case in cases:
         if options.json:
             print(json.dumps(asdict(case)))
