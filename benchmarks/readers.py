@@ -198,7 +198,9 @@ def speed(files: int = 1000, documents: int = 8) -> tuple[float, float, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--corpus", type=Path, required=True, help="corpus, or its folder with MANIFEST.jsonl")
+    parser.add_argument(
+        "--corpus", type=Path, required=True, help="the corpus, or its folder with MANIFEST.jsonl"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object a file")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every reading")
     parser.add_argument("--no-speed", action="store_true", help="do not time 1,000 manifests")
