@@ -235,7 +235,7 @@ def read_script(
 
         reading.problems.extend(trap_problem(place) for place in script.traps)
     elif reading.ignored is None:
-        reading.ignored = "a script that starts no server"
+        reading.ignored = "a script that starts no server that we know"
 
 
 def _environment(item: Invocation) -> dict[str, str]:

@@ -41,36 +41,42 @@ def device_claim(
     """The GPUs of a container's claims, in place of a claim without a count."""
     used = list(container.mappings("resources", "claims"))
     names = {item.text("name") for item in used}
-    known = {entry.text("name") for entry in pod.mappings("resourceClaims")}
-    problems.extend(_missing(item) for item in used if item.text("name") not in known)
-    total, labels, resource = 0, list(claim.labels), claim.resource
-    place = None
-    for entry in pod.mappings("resourceClaims"):
-        if used and entry.text("name") not in names:
-            continue
+    entries = [e for e in pod.mappings("resourceClaims") if not used or e.text("name") in names]
+    defined = {entry.text("name") for entry in entries}
+    problems.extend(_missing(item) for item in used if item.text("name") not in defined)
+    found: list[GpuClaim] = []
+    for entry in entries:
         spec = _spec(entry, objects)
         if spec is None:
             if used and not _OTHER.search(_wanted(entry)):
                 problems.append(_missing(entry))
                 return claim
             continue
-        for request in _requests(spec):
-            kind = _resource(request)
-            if kind is None:
-                continue
-            count = _count(request, problems)
-            if count is None:
-                return replace(claim, resource=kind, count_source="resourceClaims")
-            total += count
-            resource, place = _mig(request, kind), request.location
-            labels.extend(_labels(request))
-    if not total or place is None:
+        found.extend(c for r in _requests(spec) if (c := _claim(r, problems)) is not None)
+    if not found:
         return claim
+    counts = [c.count_per_pod for c in found]
+    total = None if None in counts else sum(count or 0 for count in counts)
+    labels = tuple(label for c in found for label in c.labels)
+    return replace(found[-1], count_per_pod=total, labels=(*claim.labels, *labels))
+
+
+def _claim(choices: list[Mapping], problems: list[Problem]) -> GpuClaim | None:
+    """The GPUs of one request; None for devices that hold no model."""
+    choices = [choice for choice in choices if _resource(choice) is not None]
+    if not choices:
+        return None
+    counts = {_count(choice, problems) for choice in choices}
+    labels = [label for choice in choices for label in _labels(choice)]
+    if labels and len(choices) > 1:  # any of them may be allocated: every one has to pass
+        values = tuple(dict.fromkeys(v for label in labels for v in label.alternatives))
+        labels = [replace(labels[0], alternatives=values)]
+    first = choices[0]
     return GpuClaim(
-        count_per_pod=total,
+        count_per_pod=counts.pop() if len(counts) == 1 else None,
         count_source="resourceClaims",
-        count_location=place,
-        resource=resource,
+        count_location=first.location,
+        resource=_mig(first, _resource(first) or ""),
         labels=tuple(labels),
     )
 
@@ -103,11 +109,11 @@ def _missing(entry: Mapping) -> Problem:
     )
 
 
-def _requests(spec: Mapping) -> Iterator[Mapping]:
+def _requests(spec: Mapping) -> Iterator[list[Mapping]]:
+    """The requests, each with the alternatives of which the scheduler takes one."""
     for request in spec.mappings("devices", "requests"):
         exactly = request.mapping("exactly")  # resource.k8s.io/v1; earlier versions: the request
-        alternatives = list(request.mappings("firstAvailable"))
-        yield exactly or (alternatives[0] if alternatives else request)
+        yield list(request.mappings("firstAvailable")) or [exactly or request]
 
 
 def _resource(request: Mapping) -> str | None:

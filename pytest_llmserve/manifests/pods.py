@@ -154,6 +154,8 @@ def _container(
     problems.extend(reading.problems)
     if not reading.found:
         _not_a_server(reading.ignored, node, label, bool(image), problems, objects)
+    elif image is None:
+        problems.append(_no_image(node))
     sources = downloads(node) if reading.found else ()
     for index, found in enumerate(reading.found):
         gpu = replace(claim, labels=(*claim.labels, *labels)) if labels else claim
@@ -175,10 +177,14 @@ def _not_a_server(
         p for p in problems if p.kind in (ProblemKind.UNRESOLVED, ProblemKind.UNREADABLE)
     )
     if not has_image:
-        message = (
-            f"container {name!r} has no image: a patch? Give the rendered manifest"
-            " (kustomize build, helm template)"
-        )
-        objects.gathering.problems.append(
-            Problem(ProblemKind.UNKNOWN, message, node.location, key="image")
-        )
+        problem = replace(_no_image(node), kind=ProblemKind.UNKNOWN)
+        objects.gathering.problems.append(problem)
+
+
+def _no_image(node: Mapping) -> Problem:
+    """A container without an image: the patch of one that stands in another file."""
+    message = (
+        f"container {node.text('name') or '?'!r} has no image: a patch? What its base says is not"
+        " known; give the rendered manifest (kustomize build, helm template)"
+    )
+    return Problem(ProblemKind.UNRESOLVED, message, node.location, key="image")

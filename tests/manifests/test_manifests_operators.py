@@ -375,3 +375,37 @@ def test_secrets_of_any_form_are_masked(read) -> None:
         reading = read(name, text)
         assert reading.launches, name
         assert secret not in repr(reading), name
+
+
+@pytest.mark.parametrize(("other", "count"), [(1, 1), (2, None)])
+def test_the_first_available_device_may_be_any(read, other, count):
+    def request(product, number):
+        cel = f"device.attributes['gpu.nvidia.com'].productName == '{product}'"
+        selector = f'{{cel: {{expression: "{cel}"}}}}'
+        return f"{{deviceClassName: gpu.nvidia.com, count: {number}, selectors: [{selector}]}}"
+
+    choices = f"[{request('NVIDIA L4', 1)}, {request('NVIDIA L40S', other)}]"
+    text = f"""\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {{name: gpus}}
+spec: {{spec: {{devices: {{requests: [{{name: gpu, firstAvailable: {choices}}}]}}}}}}
+---
+{POD}"""
+    launch = only(read("dra.yaml", text))
+    assert launch.gpu.count == count
+    if count:
+        assert launch.gpu.labels[0].alternatives == ("NVIDIA L4", "NVIDIA L40S")
+
+
+def test_a_patch_is_read_and_its_base_is_missed(read):
+    text = """\
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: chat}
+    spec: {template: {spec: {containers: [{name: vllm, args: [--max-model-len=4096]}]}}}
+    """
+    launch = only(read("patch.yaml", text))
+    assert words(launch) == ["--max-model-len=4096"]
+    assert ProblemKind.UNRESOLVED in {p.kind for p in launch.problems}
+    assert any("'vllm' has no image: a patch?" in p.message for p in launch.problems)
