@@ -92,6 +92,10 @@ def pod_servers(
         containers: in place of ``pod.containers``.
     """
     labels = node_labels(pod)
+    if not labels and ("ComputeClass" in (kind for kind, _ in objects.named)):
+        from pytest_llmserve.manifests.compute_class import class_labels
+
+        labels = class_labels(pod, objects)
     sources: list[ModelSource] = []
     for container in pod.mappings("initContainers"):
         objects.gathering.ignored.append(f"{label} init container {container.text('name') or '?'}")

@@ -409,3 +409,31 @@ def test_a_patch_is_read_and_its_base_is_missed(read):
     assert words(launch) == ["--max-model-len=4096"]
     assert ProblemKind.UNRESOLVED in {p.kind for p in launch.problems}
     assert any("'vllm' has no image: a patch?" in p.message for p in launch.problems)
+
+
+@pytest.mark.parametrize(
+    ("priorities", "labels"),
+    [
+        ("[{gpu: {type: nvidia-l4, count: 1}}, {gpu: {type: nvidia-h100-80gb}}]",
+         [("cloud.google.com/gke-accelerator", ("nvidia-l4", "nvidia-h100-80gb"))]),
+        ("[{machineType: g2-standard-12}]",
+         [("node.kubernetes.io/instance-type", ("g2-standard-12",))]),
+        ("[{gpu: {type: nvidia-l4}}, {machineFamily: n2}]", []),
+    ],
+)  # fmt: skip
+def test_a_compute_class_of_the_file_names_its_gpus(read, priorities, labels):
+    text = f"""\
+    apiVersion: cloud.google.com/v1
+    kind: ComputeClass
+    metadata: {{name: gpus}}
+    spec: {{priorities: {priorities}}}
+    ---
+    apiVersion: v1
+    kind: Pod
+    metadata: {{name: chat}}
+    spec:
+      nodeSelector: {{cloud.google.com/compute-class: gpus}}
+      containers: [{{image: vllm/vllm-openai, args: [m]}}]
+    """
+    launch = only(read("pod.yaml", text))
+    assert [(label.key, label.alternatives) for label in launch.gpu.labels] == labels
