@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pytest_llmserve.hardware.spec import GpuSpec
 from pytest_llmserve.models.spec import (
@@ -25,6 +27,9 @@ from pytest_llmserve.models.spec import (
     Weight,
 )
 
+if TYPE_CHECKING:
+    from pytest_llmserve.engine.exact import IntLike
+
 
 def matrix(name: str, rows: int, cols: int, shard: Shard, group: Group = Group.MLP) -> Weight:
     return Weight(name=name, group=group, rows=rows, cols=cols, shard=shard)
@@ -44,9 +49,8 @@ def heads_layer(
     window: int | None = None,
 ) -> Layer:
     """A llama-shaped layer: q, k, v, o, gate, up, down and two norms."""
-    kind = "full" if window is None else "sliding"
     cache = KvCache(
-        kind=kind,
+        kind="full" if window is None else "sliding",
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
@@ -323,3 +327,10 @@ def replaced(spec: ModelSpec, **changes: Any) -> ModelSpec:
 
 def replaced_layer(layer: Layer, weights: tuple[Weight, ...]) -> Layer:
     return dataclasses.replace(layer, weights=weights)
+
+
+def listed(counts: IntLike) -> list[Any]:
+    """The elements of what must be an array."""
+    assert isinstance(counts, np.ndarray)
+    elements: list[Any] = counts.tolist()
+    return elements

@@ -5,7 +5,7 @@ from engine_specs import llama_2_7b, llama_31_8b, mixtral_8x7b
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_llmserve.engine.costs import NominalModel, step_costs
+from pytest_llmserve.engine.costs import NominalModel, StepCosts, step_costs
 from pytest_llmserve.engine.crossover import (
     amortised_share,
     batch_for_share,
@@ -42,7 +42,9 @@ def test_cache_reads_of_8b_overtake_its_weights_at_114k_tokens() -> None:
 @pytest.mark.parametrize("costs", ALL, ids=lambda c: c.name)
 @settings(max_examples=60, deadline=None)
 @given(context=st.integers(1, 20_000), batch=st.integers(1, 5_000))
-def test_the_batch_agrees_with_the_bound_of_a_step(costs, context: int, batch: int) -> None:  # type: ignore[no-untyped-def]
+def test_the_batch_agrees_with_the_bound_of_a_step(
+    costs: StepCosts, context: int, batch: int
+) -> None:
     cost = decode_step(costs, batch, context)
     bound = bound_of(int(cost.flops), int(cost.floor_bytes), PEAK, BANDWIDTH)
     turns = compute_bound_batch(costs, PEAK, BANDWIDTH, context)
@@ -51,7 +53,7 @@ def test_the_batch_agrees_with_the_bound_of_a_step(costs, context: int, batch: i
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(ALL), st.integers(1, 512))
-def test_the_context_agrees_with_the_bytes_of_a_step(costs, batch: int) -> None:  # type: ignore[no-untyped-def]
+def test_the_context_agrees_with_the_bytes_of_a_step(costs: StepCosts, batch: int) -> None:
     context = kv_overtakes_weights_context(costs, batch)
     assert context is not None
     after = decode_step(costs, batch, context)
@@ -68,7 +70,9 @@ def test_the_context_agrees_with_the_bytes_of_a_step(costs, batch: int) -> None:
     st.integers(1, 4_000),
     st.floats(0.05, 0.99),
 )
-def test_the_share_rises_with_the_batch(costs, context: int, batch: int, share: float) -> None:  # type: ignore[no-untyped-def]
+def test_the_share_rises_with_the_batch(
+    costs: StepCosts, context: int, batch: int, share: float
+) -> None:
     one = amortised_share(costs, PEAK, BANDWIDTH, batch, context)
     two = amortised_share(costs, PEAK, BANDWIDTH, batch + 1, context)
     assert 0 < one <= two * (1 + 1e-12) <= 1 + 1e-9

@@ -1,6 +1,8 @@
 """Expectations: above their floor, inside their interval, and silent where nothing was measured."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from engine_specs import gpu, llama_31_8b, llama_31_70b, mixtral_8x7b
@@ -20,8 +22,11 @@ from pytest_llmserve.engine.expected import (
 )
 from pytest_llmserve.engine.latency import tpot_floor, ttft_floor
 from pytest_llmserve.engine.parallel import Rank
-from pytest_llmserve.engine.speed_table import DECODE, PREFILL
+from pytest_llmserve.engine.speed_table import DECODE, PREFILL, DecodeClass, PrefillClass
 from pytest_llmserve.hardware.catalogue import load_gpu
+
+if TYPE_CHECKING:
+    from pytest_llmserve.models.spec import ModelSpec
 
 H100 = load_gpu("h100-sxm-80gb")
 LLAMA = step_costs(llama_31_8b())
@@ -116,7 +121,8 @@ def test_prefill_holds_decoding_up() -> None:
 
 
 def test_every_class_rests_on_measurements() -> None:
-    for row in (*DECODE, *PREFILL):
+    rows: tuple[DecodeClass | PrefillClass, ...] = (*DECODE, *PREFILL)
+    for row in rows:
         assert row.n >= 3
         if row.n < 5:
             assert row.low <= 0.75
@@ -134,7 +140,9 @@ def test_every_class_rests_on_measurements() -> None:
     st.integers(1, 512),
     st.integers(1, 30_000),
 )
-def test_an_expectation_lies_above_its_floor(spec, part, tp, batch, tokens) -> None:  # type: ignore[no-untyped-def]
+def test_an_expectation_lies_above_its_floor(
+    spec: ModelSpec, part: str, tp: int, batch: int, tokens: int
+) -> None:
     device = load_gpu(part)
     costs = step_costs(spec, Rank(tensor_parallel_size=tp))
     step = tpot_expected(costs, device, "bfloat16", batch=batch, context=tokens)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import engine_specs as specs
 import pytest
 from hypothesis import given, settings
@@ -133,7 +135,7 @@ def test_unknown_figures_give_no_floor() -> None:
         ("mixed", 1_978_900),
     ],
 )
-def test_peak_by_format(fmt, tflops) -> None:
+def test_peak_by_format(fmt: str, tflops: int) -> None:
     assert dense_peak_flops_per_s(H100, fmt) == tflops * 10**9
 
 
@@ -188,10 +190,16 @@ def test_a_ceiling_of_requests() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 64), st.integers(1, 4000), st.integers(1, 800))
-def test_what_is_expected_never_beats_the_ceiling(concurrency, prompt, output) -> None:
+def test_what_is_expected_never_beats_the_ceiling(
+    concurrency: int, prompt: int, output: int
+) -> None:
     costs = step_costs(specs.llama_31_8b())
     device = load_gpu("h100-sxm-80gb")
-    load = {"prompt_tokens": prompt, "output_tokens": output, "concurrency": concurrency}
+    load: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "output_tokens": output,
+        "concurrency": concurrency,
+    }
     ceiling = throughput_ceiling(costs, device, "bfloat16", **load)
     request = request_expected(costs, device, "bfloat16", **load)
     assert ceiling is not None

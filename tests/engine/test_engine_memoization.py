@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import engine_specs as specs
 import pytest
 
-from pytest_llmserve.engine.costs import NominalModel, step_costs
+from pytest_llmserve.engine.costs import NominalModel, StepCosts, step_costs
 from pytest_llmserve.engine.memoization import (
+    GenerationCost,
     kv_cache_pays_off_from,
     with_kv_cache,
     without_kv_cache,
 )
 from pytest_llmserve.engine.phases import decode_step, prefill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PEAK, BANDWIDTH = 989.4e12, 3.35e12  # H100 SXM, bf16
 LLAMA = step_costs(specs.llama_31_8b())
@@ -24,7 +30,7 @@ def test_nominal_70b() -> None:
 
 @pytest.mark.parametrize("costs", [LLAMA, step_costs(specs.gemma_3_27b())], ids=["8b", "gemma"])
 @pytest.mark.parametrize(("prompt", "new"), [(1, 1), (1, 7), (1_020, 9)])
-def test_sums_equal_the_steps_they_are_made_of(costs, prompt, new) -> None:
+def test_sums_equal_the_steps_they_are_made_of(costs: StepCosts, prompt: int, new: int) -> None:
     cached = with_kv_cache(costs, prompt, new)
     steps = [prefill(costs, prompt)]
     steps += [decode_step(costs, 1, prompt + i) for i in range(1, new)]
@@ -44,7 +50,7 @@ def test_the_price_is_the_cache() -> None:
 
 def test_growth() -> None:
     # matrices: n against n^2; attention: n^2 against n^3
-    def ratios(generate):
+    def ratios(generate: Callable[[StepCosts, int, int], GenerationCost]) -> tuple[float, float]:
         small, large = generate(LLAMA, 1, 10_000), generate(LLAMA, 1, 20_000)
         return (
             large.matmul_flops / small.matmul_flops,
@@ -73,11 +79,11 @@ def test_pays_off_exactly_from_there() -> None:
     length = kv_cache_pays_off_from(LLAMA, PEAK, BANDWIDTH)
     assert length is not None
 
-    def anew_s(context):
+    def anew_s(context: int) -> float:
         cost = prefill(LLAMA, context)
         return max(int(cost.flops) / PEAK, LLAMA.weight_bytes / BANDWIDTH)
 
-    def cached_s(context):
+    def cached_s(context: int) -> float:
         cost = decode_step(LLAMA, 1, context)
         return max(int(cost.flops) / PEAK, int(cost.floor_bytes) / BANDWIDTH)
 
@@ -92,7 +98,7 @@ def test_a_cache_that_never_pays() -> None:
 
 
 @pytest.mark.parametrize(("prompt", "new"), [(0, 1), (1, 0)])
-def test_empty_generations_are_refused(prompt, new) -> None:
+def test_empty_generations_are_refused(prompt: int, new: int) -> None:
     with pytest.raises(ValueError, match="must be at least 1, got 0"):
         with_kv_cache(LLAMA, prompt, new)
     with pytest.raises(ValueError, match="must be at least 1, got 0"):

@@ -1,11 +1,8 @@
-# An array goes in and comes out, which the types (int or array) do not say; some calls are wrong on
-# purpose.
-# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
-# pyright: reportIndexIssue=false
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from engine_specs import listed
 
 from pytest_llmserve.engine.paging import (
     blocks_for,
@@ -24,10 +21,10 @@ GIB = 1 << 30
 def test_blocks_of_a_sequence() -> None:
     # Llama-3.1-8B, 131,072 tokens in blocks of 16: 8,192 blocks of 2 MiB (vLLM 0.32)
     assert blocks_for(131_072, 16) == 8_192
-    assert blocks_for(np.array([0, 1, 16, 17]), 16).tolist() == [0, 1, 1, 2]
+    assert listed(blocks_for(np.array([0, 1, 16, 17]), 16)) == [0, 1, 1, 2]
     assert paged_tokens(17, 16) == 32
     assert paged_waste_tokens(17, 16) == 15
-    assert paged_waste_tokens(np.array([16, 17, 31]), 16).tolist() == [0, 15, 1]
+    assert listed(paged_waste_tokens(np.array([16, 17, 31]), 16)) == [0, 15, 1]
 
 
 def test_contiguous_reserves_the_longest_length() -> None:
@@ -58,7 +55,7 @@ def test_capacity_counts_whole_blocks() -> None:
     assert capacity_tokens(20 * GIB, 131_072, 16) == 163_840
     assert capacity_tokens(20 * GIB + 2_097_151, 131_072, 16) == 163_840
     assert capacity_requests(40 * GIB, 16 * GIB) == 2
-    assert capacity_requests(np.array([15, 16, 33]) * GIB, 16 * GIB).tolist() == [0, 1, 2]
+    assert listed(capacity_requests(np.array([15, 16, 33]) * GIB, 16 * GIB)) == [0, 1, 2]
 
 
 def test_capacity_in_blocks_can_be_less_than_in_bytes() -> None:

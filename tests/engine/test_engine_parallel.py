@@ -37,7 +37,7 @@ def shape(of: Weight, **rank: Any) -> tuple[int, int, int]:
         (23, 4, [6, 6, 6, 5]),
     ],
 )
-def test_layers_of_each_stage(num_layers, stages, expected) -> None:
+def test_layers_of_each_stage(num_layers: int, stages: int, expected: list[int]) -> None:
     found = stage_layers(num_layers, stages)
     assert [len(stage) for stage in found] == expected
     assert [index for stage in found for index in stage] == list(range(num_layers))

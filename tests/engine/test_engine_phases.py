@@ -1,8 +1,6 @@
-# An array goes in and comes out, which the types (int or array) do not say; some calls are wrong on
-# purpose.
-# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
-# pyright: reportIndexIssue=false
 from __future__ import annotations
+
+from typing import Any
 
 import engine_specs as specs
 import numpy as np
@@ -233,6 +231,7 @@ def test_grids_equal_single_steps() -> None:
     costs = step_costs(specs.gemma_3_27b())
     batch, context = np.array([1, 8, 64]), np.array([[1], [1_024], [131_072]])
     grid = decode_step(costs, batch, context)
+    assert isinstance(grid.flops, np.ndarray)
     for row, tokens in enumerate(context[:, 0]):
         for column, sequences in enumerate(batch):
             one = decode_step(costs, int(sequences), int(tokens))
@@ -241,7 +240,7 @@ def test_grids_equal_single_steps() -> None:
 
 
 @pytest.mark.parametrize(("batch", "context"), [(0, 1), (1, 0), (-1, 5)])
-def test_empty_steps_are_refused(batch, context) -> None:
+def test_empty_steps_are_refused(batch: int, context: int) -> None:
     with pytest.raises(ValueError, match="must be at least 1"):
         decode_step(NOMINAL_70B.costs(), batch, context)
 
@@ -259,7 +258,7 @@ def test_experts_that_are_not_routed_are_streamed() -> None:
 
 def test_equal_layers_in_two_groups_are_one() -> None:
     layer = specs.llama_31_8b().layer_groups[0].layer
-    sizes = {"hidden": 4_096, "vocab": 128_256}
+    sizes: dict[str, Any] = {"hidden": 4_096, "vocab": 128_256}
     whole = specs.model("m", [(layer, 32)], **sizes)
     split = specs.model("m", [(layer, 10), (layer, 22)], **sizes)
     assert step_costs(split) == step_costs(whole)

@@ -1,11 +1,8 @@
-# An array goes in and comes out, which the types (int or array) do not say; some calls are wrong on
-# purpose.
-# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
-# pyright: reportIndexIssue=false
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from engine_specs import listed
 
 from pytest_llmserve.engine.positions import Reach
 
@@ -31,22 +28,22 @@ def read_one_by_one(reach: Reach, position: int) -> int:
 
 
 @pytest.mark.parametrize("reach", REACHES, ids=str)
-def test_closed_forms_equal_counting(reach) -> None:
+def test_closed_forms_equal_counting(reach: Reach) -> None:
     attended = [read_one_by_one(reach, position) for position in range(1, 31)]
     pairs = np.cumsum(attended)
     positions = np.arange(1, 31)
     assert [reach.attended(int(p)) for p in positions] == attended
-    assert reach.attended(positions).tolist() == attended
+    assert listed(reach.attended(positions)) == attended
     assert [reach.pairs(int(p)) for p in positions] == pairs.tolist()
-    assert reach.pairs(positions).tolist() == pairs.tolist()
+    assert listed(reach.pairs(positions)) == pairs.tolist()
     prefixes = np.cumsum(pairs)
     assert [reach.pairs_of_all_prefixes(int(p)) for p in positions] == prefixes.tolist()
 
 
 @pytest.mark.parametrize("reach", REACHES, ids=str)
-def test_nothing_is_read_before_the_first_token(reach) -> None:
+def test_nothing_is_read_before_the_first_token(reach: Reach) -> None:
     assert reach.pairs(0) == reach.pairs_of_all_prefixes(0) == 0
-    assert reach.attended(np.array([0])).tolist() == [0]
+    assert listed(reach.attended(np.array([0]))) == [0]
 
 
 def test_what_a_cache_keeps() -> None:
@@ -55,7 +52,7 @@ def test_what_a_cache_keeps() -> None:
 
 def test_large_counts_are_exact_or_refused() -> None:
     tokens = np.array([3_000_000_000])
-    assert Reach().pairs(tokens).tolist() == [3_000_000_000 * 3_000_000_001 // 2]
+    assert listed(Reach().pairs(tokens)) == [3_000_000_000 * 3_000_000_001 // 2]
     with pytest.raises(OverflowError):
         Reach().pairs(np.array([2**33]))
     assert Reach().pairs(2**33) == 2**32 * (2**33 + 1)

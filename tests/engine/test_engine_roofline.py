@@ -53,7 +53,7 @@ def test_gemm_of_512_tokens() -> None:
 
 
 @pytest.mark.parametrize("rates", [(0, 1), (1, 0), (-1, 1)])
-def test_rates_must_be_positive(rates) -> None:
+def test_rates_must_be_positive(rates: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="rates must be positive"):
         ridge_point(*rates)
     with pytest.raises(ValueError, match="rates must be positive"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import engine_specs as specs
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from pytest_llmserve.engine.costs import step_costs
 from pytest_llmserve.engine.phases import decode_step
 from pytest_llmserve.engine.roofline import floor_time_s
 from pytest_llmserve.engine.sweep import kv_sweep, tpot_floor_sweep_s
+
+if TYPE_CHECKING:
+    from pytest_llmserve.engine.exact import IntArray
 
 GIB = 1 << 30
 MODELS = (specs.llama_31_8b(), specs.gemma_3_27b(), specs.qwen3_next_caches())
@@ -31,7 +36,7 @@ def test_every_cell_equals_the_scalar_functions() -> None:
                 assert bool(grid.fits[m, t, n]) == (one * int(count) <= pool)
 
 
-def test_chunks_change_nothing(monkeypatch) -> None:
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [request_bytes(m) for m in MODELS]
     whole = kv_sweep(models, CONTEXTS, CONCURRENCIES, POOLS)
     monkeypatch.setattr(sweep, "CHUNK_CELLS", 5)
@@ -40,10 +45,15 @@ def test_chunks_change_nothing(monkeypatch) -> None:
     assert (whole.fits == parts.fits).all()
 
 
-def test_a_chunk_never_holds_more_than_its_cells(monkeypatch) -> None:
+def test_a_chunk_never_holds_more_than_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
+
+    def counted(left: IntArray, right: IntArray) -> IntArray:
+        seen.append((left * right).size)
+        return left * right
+
     monkeypatch.setattr(sweep, "CHUNK_CELLS", 10)
-    monkeypatch.setattr(sweep, "mul", lambda a, b: seen.append((a * b).size) or a * b)
+    monkeypatch.setattr(sweep, "mul", counted)
     kv_sweep([request_bytes(MODELS[0])], np.arange(1, 8), CONCURRENCIES, [GIB])
     assert seen == [10, 10, 10, 5]
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import engine_specs as specs
 import pytest
@@ -8,10 +8,18 @@ import pytest
 from pytest_llmserve.engine.parallel import LocalShape, Rank, ShardingError
 from pytest_llmserve.engine.quantized import Padding, SchemeError, Stored, stored_bytes
 from pytest_llmserve.engine.weights import absorbed_mla_bytes_on_rank, weight_bytes_on_rank
-from pytest_llmserve.models.spec import Group, Quantization, RotaryTable, Shard, Weight
+from pytest_llmserve.models.spec import Group, ModelSpec, Quantization, RotaryTable, Shard, Weight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
-def total(spec, rank=None, scheme_of=None, **more):
+def total(
+    spec: ModelSpec,
+    rank: Rank | None = None,
+    scheme_of: Callable[[str], str | None] | None = None,
+    **more: Any,
+) -> int:
     return weight_bytes_on_rank(spec, rank, scheme_of, **more).total_bytes
 
 
@@ -136,7 +144,7 @@ def stored(scheme: str, rows: int, cols: int, **quantization: Any) -> int:
         ("nf4", {}, 4096 * 4096 // 2 + 4 * 4096 * 64),
     ],
 )
-def test_bytes_of_a_scheme(scheme, quantization, expected) -> None:
+def test_bytes_of_a_scheme(scheme: str, quantization: dict[str, Any], expected: int) -> None:
     assert stored(scheme, 4096, 4096, **quantization) == expected
 
 
@@ -184,7 +192,7 @@ def test_the_scheme_may_differ_from_layer_to_layer() -> None:
     spec = specs.llama_31_8b(block_fp8())
     asked = []
 
-    def scheme_of(path) -> str | None:
+    def scheme_of(path: str) -> str | None:
         asked.append(path)
         return "fp8_block" if path == "model.layers.7.mlp.up_proj" else None
 
