@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
@@ -28,6 +28,11 @@ from pytest_llmserve.runtimes.vllm.drafts import draft_of
 from pytest_llmserve.runtimes.vllm.plan import stage_pools
 from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 from pytest_llmserve.units import GIB, Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_llmserve.runtimes.vllm.kv_pool import RankPool
 
 V32 = Version("0.32.0")
 
@@ -74,8 +79,8 @@ def settings(**changed: Any) -> VllmSettings:
     }
     for name, value in changed.items():
         (values if name in values else plain)[name] = value
-    stated = {name: Setting(value, "test") for name, value in values.items()}
-    return VllmSettings(**stated, **plain)
+    plain.update((name, Setting(value, "test")) for name, value in values.items())
+    return VllmSettings(**plain)
 
 
 def gpu(capability: tuple[int, int] = (9, 0), total_gib: float = 79.18) -> GpuSpec:
@@ -131,7 +136,7 @@ def state(kind: Any, conv: tuple[int, int], recurrent: tuple[int, ...], **more: 
 
 
 def model(
-    stack: list[Cache | tuple[Cache, ...]],
+    stack: Sequence[Cache | tuple[Cache, ...]],
     *,
     weights: tuple[Weight, ...] = (),
     outside: tuple[Weight, ...] = (),
@@ -229,7 +234,7 @@ def pool(
     card: GpuSpec | None = None,
     draft: ModelSpec | None = None,
     **changed: Any,
-):
+) -> RankPool:
     """The pool of the first stage; ``draft``: the model named for drafting."""
     stated = settings(**changed)
     return stage_pools(

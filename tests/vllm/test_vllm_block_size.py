@@ -5,16 +5,21 @@ Outside figures: what vLLM 0.14.1 to 0.32.0 computed on a stand-in GPU.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from packaging.version import Version
 from planning import gpu, heads, latent, llama_8b, model, pool, settings, state
 
-from pytest_llmserve.models.spec import IndexerCache
+from pytest_llmserve.models.spec import IndexerCache, ModelSpec
 from pytest_llmserve.runtimes.vllm.block_size import (
     attention_block_size,
     effective_kv_cache_dtype,
 )
 from pytest_llmserve.runtimes.vllm.version_rules import kv_rules
+
+if TYPE_CHECKING:
+    from pytest_llmserve.hardware.spec import GpuSpec
 
 B200 = gpu((10, 0))
 A100 = gpu((8, 0))
@@ -23,7 +28,7 @@ SPARSE = model([(latent(), IndexerCache(index_head_dim=128))])
 MLA = model([latent()])
 
 
-def block(spec, card=H100, version="0.32.0", **changed):
+def block(spec: ModelSpec, card: GpuSpec = H100, version: str = "0.32.0", **changed: Any) -> int:
     return attention_block_size(settings(**changed), kv_rules(Version(version)), spec, card)
 
 
@@ -43,7 +48,7 @@ def block(spec, card=H100, version="0.32.0", **changed):
         (SPARSE, B200, "0.32.0", 64),
     ],
 )
-def test_backend_decides(spec, card, version, tokens) -> None:
+def test_backend_decides(spec: ModelSpec, card: GpuSpec, version: str, tokens: int) -> None:
     assert block(spec, card, version) == tokens
 
 
@@ -105,7 +110,9 @@ LFM2 = model([*[state("short_conv", (2, 2048), (0,))] * 10, *[heads(8, 64)] * 6]
         (LFM2, "0.32.0", {}, 16, 32768),
     ],
 )
-def test_hybrid_block_holds_a_whole_state(spec, version, changed, tokens, page) -> None:
+def test_hybrid_block_holds_a_whole_state(
+    spec: ModelSpec, version: str, changed: dict[str, Any], tokens: int, page: int
+) -> None:
     groups = pool(spec, version, **changed).layout.groups
     assert {group.page_bytes for group in groups} == {page}
     assert next(g.block_size for g in groups if g.kind == "full") == tokens

@@ -106,7 +106,7 @@ def test_own_draft_layer_is_one_more_layer_and_its_projection() -> None:
 
 
 @pytest.mark.parametrize(("model_type", "is_sharded"), [("qwen3_next", True), ("glm4_moe", False)])
-def test_projection_of_the_own_layer(model_type, is_sharded) -> None:
+def test_projection_of_the_own_layer(model_type: str, is_sharded: bool) -> None:
     spec = model([heads(8, 128)], model_type=model_type)
     one, two = (held("mtp", None, spec, tensor_parallel_size=tp) for tp in (1, 2))
     projection = 2 * 2 * 4096 * 4096
@@ -114,7 +114,7 @@ def test_projection_of_the_own_layer(model_type, is_sharded) -> None:
 
 
 @pytest.mark.parametrize("method", ["ngram", "suffix", "ngram_gpu"])
-def test_methods_without_weights(method) -> None:
+def test_methods_without_weights(method: str) -> None:
     assert held(method, None) == 0
 
 
@@ -127,7 +127,7 @@ def test_methods_without_weights(method) -> None:
         ("mtp", "google/gemma-4-31B-it-assistant", "the config of google/gemma-4-31B-it-assistant"),
     ],
 )
-def test_a_draft_that_is_not_known_is_no_pass(method, named, words) -> None:
+def test_a_draft_that_is_not_known_is_no_pass(method: str, named: str | None, words: str) -> None:
     stated = settings(speculative_method=method, num_speculative_tokens=3, draft_model=named)
     with pytest.raises(UnknownDraftError, match=words):
         draft_of(stated, LLAMA, None)
@@ -208,7 +208,7 @@ def test_a_draft_head_alone_is_no_server() -> None:
         ('{"method":"mtp","num_speculative_tokens":1}', "mtp", False),
     ],
 )
-def test_what_drafts_by_its_name(config, method, named) -> None:
+def test_what_drafts_by_its_name(config: str, method: str, named: bool) -> None:
     found = settle(f"--speculative-config '{config}'", version="0.32.0")
     assert found.speculative_method.value == method
     assert (found.draft_model is not None) is named
@@ -217,7 +217,7 @@ def test_what_drafts_by_its_name(config, method, named) -> None:
 @pytest.mark.parametrize(
     "name", ["meta-llama/Llama-3.2-1B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"]
 )
-def test_bundled_drafts_are_planned(name) -> None:
+def test_bundled_drafts_are_planned(name: str) -> None:
     # Both are smaller than 2.5 GB: the heads 0.79 GiB, the model 2.30 GiB with a copied embedding.
     config = {"model": name, "num_speculative_tokens": 3}
     server = LlmServe().server(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.version import Version
@@ -19,6 +20,9 @@ from pytest_llmserve.runtimes.vllm.plan import make_plan
 from pytest_llmserve.runtimes.vllm.version_rules import kv_rules
 from pytest_llmserve.units import GIB
 
+if TYPE_CHECKING:
+    from pytest_llmserve.models.spec import ModelSpec
+
 GPT_OSS = gpt_oss(24)
 CHUNKED = model(
     [heads(8, 128) if i % 4 == 3 else heads(8, 128, 8192, kind="chunked") for i in range(48)]
@@ -29,7 +33,7 @@ NIXL = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
 LMCACHE = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
 
 
-def is_off(*names: str, version: str = "0.32.0", spec=GPT_OSS, **changed) -> bool:
+def is_off(*names: str, version: str = "0.32.0", spec: ModelSpec = GPT_OSS, **changed: Any) -> bool:
     stated = settings(kv_connectors=names, **changed)
     return is_hybrid_manager_off(stated, kv_rules(Version(version)), spec)
 
@@ -58,14 +62,14 @@ def test_connectors_inside_a_multi_connector() -> None:
         ((), "0.21.0", False),
     ],
 )
-def test_connectors_by_version(names, version, expected) -> None:
+def test_connectors_by_version(names: tuple[str, ...], version: str, expected: bool) -> None:
     assert is_off(*names, version=version) is expected
 
 
 @pytest.mark.parametrize(
     ("names", "version"), [(("NixlConnector",), "0.22.1"), (("MyConnector",), "0.33.0")]
 )
-def test_what_is_not_known_of_a_connector_is_said(names, version) -> None:
+def test_what_is_not_known_of_a_connector_is_said(names: tuple[str, ...], version: str) -> None:
     with pytest.raises(UnknownLayoutError, match=names[0]):
         is_off(*names, version=version)
     stated = settings(kv_connectors=names)
@@ -106,7 +110,7 @@ def test_windows_lose_their_saving_beside_a_connector() -> None:
         ("0.33.0", "Failed to promote local KV cache specs to one unified type"),
     ],
 )
-def test_states_refuse_to_start_without_it(version, says) -> None:
+def test_states_refuse_to_start_without_it(version: str, says: str) -> None:
     line = f"--kv-transfer-config '{json.dumps(LMCACHE)}'"
     found = refused(line, version=version, of=read(**MAMBA_HYBRID))
     assert [refusal.rule for refusal in found] == ["other"]

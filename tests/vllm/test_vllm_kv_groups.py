@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from planning import gemma_3_27b, gpt_oss, heads, latent, llama_8b, model, pool, state
 
-from pytest_llmserve.models.spec import IndexerCache
+from pytest_llmserve.models.spec import IndexerCache, ModelSpec
 from pytest_llmserve.runtimes.vllm.kv_groups import KvLayoutError
 
 
-def groups(spec, version="0.32.0", **changed):
+def groups(
+    spec: ModelSpec, version: str = "0.32.0", **changed: Any
+) -> tuple[dict[tuple[int, str, int, int], int], int]:
     found = pool(spec, version, **changed).layout
     counted = Counter((g.num_layers, g.kind, g.block_size, g.page_bytes) for g in found.groups)
     return dict(counted), found.bytes_per_block
@@ -72,7 +75,9 @@ HYMBA = model([(heads(2, 128), GDN)] * 44)
         (HYMBA, {}, {(44, "full", 1072, 1097728): 1, (44, "mamba", 1072, 1097728): 1}),
     ],
 )
-def test_groups(spec, changed, expected) -> None:
+def test_groups(
+    spec: ModelSpec, changed: dict[str, Any], expected: dict[tuple[int, str, int, int], int]
+) -> None:
     assert groups(spec, **changed)[0] == expected
 
 
@@ -85,7 +90,7 @@ def test_a_block_has_a_page_for_each_layer_of_the_largest_group() -> None:
 @pytest.mark.parametrize(
     ("version", "sizes"), [("0.11.2", [7, 10, 7]), ("0.12.0", [7, 10, 7]), ("0.18.0", [10, 14])]
 )
-def test_near_sizes_share_groups_by_version(version, sizes) -> None:
+def test_near_sizes_share_groups_by_version(version: str, sizes: list[int]) -> None:
     # 14 sliding, 10 full: 1.4 is below the ratio of 0.18 (1.5) and above that of 0.12 (1.25).
     spec = model([heads(8, 64, 128), heads(8, 64)] * 10 + [heads(8, 64, 128)] * 4)
     found = [g.num_layers for g in pool(spec, version).layout.groups]
@@ -99,7 +104,7 @@ def test_one_layer_more_does_not_halve_the_groups_since_0_12() -> None:
 
 
 def test_without_the_hybrid_manager_windows_count_in_full() -> None:
-    off = {"disable_hybrid_kv_cache_manager": True}
+    off: dict[str, Any] = {"disable_hybrid_kv_cache_manager": True}
     assert groups(gemma_3_27b(), **off) == ({(62, "full", 16, 131072): 1}, 62 * 131072)
     # Figures of vLLM 0.32.0 for these two: pages of unequal size stay, in one mixed group.
     assert groups(GEMMA4, **off)[0] == {(30, "mixed", 16, 3604480): 1}
@@ -147,7 +152,7 @@ def test_a_draft_layer_joins_the_grouping() -> None:
 def test_a_stage_holds_its_own_layers_only() -> None:
     # gemma-3-27b in two stages: 26 sliding and 5 full on the first (0.32.0).
     found = pool(gemma_3_27b(), pipeline_parallel_size=2).layout
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for spec, count in found.layers:
         counts[spec.kind] += count
     assert counts == {"sliding": 26, "full": 5}

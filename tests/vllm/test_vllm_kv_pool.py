@@ -5,6 +5,8 @@ The tables are outside figures: what vLLM computed and printed on a stand-in GPU
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +28,9 @@ from pytest_llmserve.runtimes.vllm.kv_pool import NO_MEMORY_SAYS, concurrent_bat
 from pytest_llmserve.runtimes.vllm.version_rules import kv_rules
 from pytest_llmserve.units import GIB
 
+if TYPE_CHECKING:
+    from pytest_llmserve.models.spec import ModelSpec
+
 LLAMA = llama_8b()
 GEMMA3 = gemma_3_27b()
 GPT_OSS_20B = gpt_oss(24)
@@ -43,7 +48,7 @@ NEMOTRON_56B = model(
 SCOUT = model(
     [heads(8, 128) if i % 4 == 3 else heads(8, 128, 8192, kind="chunked") for i in range(48)]
 )
-OVERRIDE = {"num_gpu_blocks_override": 100, "max_model_len": 8192}
+OVERRIDE: dict[str, Any] = {"num_gpu_blocks_override": 100, "max_model_len": 8192}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +159,15 @@ OVERRIDE = {"num_gpu_blocks_override": 100, "max_model_len": 8192}
         ),
     ],
 )
-def test_printed_capacity(spec, version, changed, pool_gib, blocks, concurrency, tokens) -> None:
+def test_printed_capacity(
+    spec: ModelSpec,
+    version: str,
+    changed: dict[str, Any],
+    pool_gib: float,
+    blocks: int,
+    concurrency: float,
+    tokens: int | None,
+) -> None:
     found = pool(spec, version, **changed)
     count = found.num_blocks(int(pool_gib * GIB))
     assert count == blocks
@@ -181,7 +194,15 @@ def test_printed_capacity(spec, version, changed, pool_gib, blocks, concurrency,
         (SCOUT, "0.32.0", {"max_model_len": 10485760}, 40, "483.38", "40.0", 800064),
     ],
 )
-def test_words_of_a_refusal(spec, version, changed, pool_gib, need, available, estimate) -> None:
+def test_words_of_a_refusal(
+    spec: ModelSpec,
+    version: str,
+    changed: dict[str, Any],
+    pool_gib: float,
+    need: str,
+    available: str,
+    estimate: int,
+) -> None:
     length = changed.get("max_model_len", 131072)
     answer = pool(spec, version, **changed).check(int(pool_gib * GIB), length)
     assert not answer.fits
@@ -254,7 +275,7 @@ def test_auto_length_is_the_longest_that_fits() -> None:
         ("0.32.0", {"pipeline_parallel_size": 2, "speculative_method": "suffix"}, 2),
     ],
 )
-def test_batches_in_flight(version, changed, batches) -> None:
+def test_batches_in_flight(version: str, changed: dict[str, Any], batches: int) -> None:
     rules = kv_rules(Version(version))
     assert concurrent_batches(settings(**changed), rules, GEMMA3) == batches
 
@@ -282,19 +303,23 @@ POOLS = st.integers(0, 64 * GIB)
 
 
 @given(MODELS, VERSIONS, POOLS, POOLS)
-def test_more_memory_never_gives_fewer_blocks(spec, version, one, other) -> None:
+def test_more_memory_never_gives_fewer_blocks(
+    spec: ModelSpec, version: str, one: int, other: int
+) -> None:
     found = pool(spec, version)
     assert found.num_blocks(min(one, other)) <= found.num_blocks(max(one, other))
 
 
 @given(MODELS, VERSIONS, LENGTHS, LENGTHS)
-def test_longer_requests_never_need_less(spec, version, one, other) -> None:
+def test_longer_requests_never_need_less(
+    spec: ModelSpec, version: str, one: int, other: int
+) -> None:
     found = pool(spec, version)
     assert found.need_bytes(min(one, other)) <= found.need_bytes(max(one, other))
 
 
 @given(MODELS, VERSIONS, POOLS)
-def test_estimated_length_is_the_boundary(spec, version, size) -> None:
+def test_estimated_length_is_the_boundary(spec: ModelSpec, version: str, size: int) -> None:
     found = pool(spec, version)
     longest = found.estimate_max_len(size, 1 << 20)
     if longest:
@@ -304,7 +329,9 @@ def test_estimated_length_is_the_boundary(spec, version, size) -> None:
 
 
 @given(MODELS, st.sampled_from(["0.9.0", "0.19.1", "0.20.2", "0.33.0"]), POOLS, LENGTHS)
-def test_concurrent_requests_fit_the_pool(spec, version, size, length) -> None:
+def test_concurrent_requests_fit_the_pool(
+    spec: ModelSpec, version: str, size: int, length: int
+) -> None:
     found = pool(spec, version)
     _, concurrency = found.capacity(found.num_blocks(size), length)
     assert int(concurrency) * found.request_blocks(length) * found.layout.bytes_per_block <= size
@@ -316,11 +343,11 @@ def test_concurrent_requests_fit_the_pool(spec, version, size, length) -> None:
 def test_float32_state_of_qwen_3_5_4b() -> None:
     # gh-69494016274, 0.29.0 on an L4: 9.1 GiB are 267,842 tokens, 8.17x of 32,768.
     spec = find_in_catalogue("Qwen/Qwen3.5-4B")
+    assert spec is not None
     found = pool(spec, "0.29.0", max_model_len=32768, max_num_batched_tokens=2048)
-    assert found.capacity(found.num_blocks(round(9.1 * GIB)), 32768) == (
-        267842,
-        pytest.approx(8.17, abs=0.005),
-    )
+    tokens, times = found.capacity(found.num_blocks(round(9.1 * GIB)), 32768)
+    assert tokens == 267842
+    assert times == pytest.approx(8.17, abs=0.005)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +359,7 @@ def test_float32_state_of_qwen_3_5_4b() -> None:
         ("0.17.0", 8.0, 104208),
     ],
 )
-def test_need_of_a_pipeline_stage(version, needed_gib, longest) -> None:
+def test_need_of_a_pipeline_stage(version: str, needed_gib: float, longest: int) -> None:
     spec = model([heads(4, 128)] * 48)
     found = pool(
         spec,

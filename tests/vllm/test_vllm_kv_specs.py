@@ -3,22 +3,34 @@ by hand from its source where said."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from planning import heads, latent, llama_8b, model, settings, state
 
 from pytest_llmserve.engine.kv_formats import KvDtypeError
-from pytest_llmserve.models.spec import IndexerCache, SharedCache
+from pytest_llmserve.models.spec import IndexerCache, ModelSpec, SharedCache, StateCache
 from pytest_llmserve.runtimes.vllm.kv_specs import StateRow, TokenRow, layer_rows
 
 
-def rows(spec, kv_cache_dtype="auto", **changed):
+def rows(
+    spec: ModelSpec, kv_cache_dtype: str = "auto", **changed: Any
+) -> list[TokenRow | StateRow]:
     found = layer_rows(
         spec, settings(kv_cache_dtype=kv_cache_dtype, **changed), kv_cache_dtype=kv_cache_dtype
     )
     return [row for _, row in found]
 
 
-def token_bytes(spec, kv_cache_dtype="auto", **changed):
+def bytes_of_rows(spec: ModelSpec, kv_cache_dtype: str = "auto", **changed: Any) -> list[int]:
+    """Bytes of a token in each row; no row is a state."""
+    found = rows(spec, kv_cache_dtype, **changed)
+    tokens = [row.bytes_per_token for row in found if isinstance(row, TokenRow)]
+    assert len(tokens) == len(found)
+    return tokens
+
+
+def token_bytes(spec: ModelSpec, kv_cache_dtype: str = "auto", **changed: Any) -> int:
     (row,) = set(rows(spec, kv_cache_dtype, **changed))
     assert isinstance(row, TokenRow)
     return row.bytes_per_token
@@ -33,7 +45,7 @@ def token_bytes(spec, kv_cache_dtype="auto", **changed):
         ("int8_per_token_head", 33792),
     ],
 )
-def test_page_of_llama_8b_by_cache_dtype(kv_cache_dtype, page_of_16) -> None:
+def test_page_of_llama_8b_by_cache_dtype(kv_cache_dtype: str, page_of_16: int) -> None:
     assert 16 * token_bytes(llama_8b(), kv_cache_dtype) == page_of_16
 
 
@@ -46,8 +58,8 @@ def test_page_of_llama_8b_by_cache_dtype(kv_cache_dtype, page_of_16) -> None:
         ("turboquant_3bit_nc", 102),
     ],
 )
-def test_turboquant_leaves_two_layers_at_each_end(preset, slot) -> None:
-    found = [row.bytes_per_token for row in rows(llama_8b(), preset)]
+def test_turboquant_leaves_two_layers_at_each_end(preset: str, slot: int) -> None:
+    found = bytes_of_rows(llama_8b(), preset)
     assert found == [4096] * 2 + [8 * slot] * 28 + [4096] * 2
 
 
@@ -57,12 +69,12 @@ def test_float32_model_doubles_its_cache() -> None:
 
 
 @pytest.mark.parametrize(("tp", "page_of_16"), [(1, 65536), (8, 8192), (16, 8192)])
-def test_more_ranks_than_kv_heads_keep_one_head_each(tp, page_of_16) -> None:
+def test_more_ranks_than_kv_heads_keep_one_head_each(tp: int, page_of_16: int) -> None:
     assert 16 * token_bytes(llama_8b(), tensor_parallel_size=tp) == page_of_16
 
 
 @pytest.mark.parametrize(("kv_cache_dtype", "each"), [("auto", 1152), ("fp8", 576)])
-def test_mla_is_whole_on_every_rank(kv_cache_dtype, each) -> None:
+def test_mla_is_whole_on_every_rank(kv_cache_dtype: str, each: int) -> None:
     assert token_bytes(model([latent()]), kv_cache_dtype, tensor_parallel_size=8) == each
 
 
@@ -79,13 +91,13 @@ def test_mla_disabled_is_plain_attention_of_all_heads() -> None:
 def test_indexer_of_sparse_mla_is_132_bytes_whatever_the_dtype() -> None:
     # GLM-5.1: page of 64 tokens 8448 B beside 73728 B.
     spec = model([(latent(), IndexerCache(index_head_dim=128))])
-    assert [r.bytes_per_token for r in rows(spec)] == [1152, 132]
-    assert [r.bytes_per_token for r in rows(spec, "fp8")] == [576, 132]
+    assert bytes_of_rows(spec) == [1152, 132]
+    assert bytes_of_rows(spec, "fp8") == [576, 132]
 
 
 def test_index_keys_of_minimax_m3_are_bf16() -> None:
     spec = model([(heads(4, 128), IndexerCache(index_head_dim=128))])
-    assert rows(spec, "fp8")[1].bytes_per_token == 256
+    assert bytes_of_rows(spec, "fp8")[1] == 256
 
 
 def test_layers_that_share_a_cache_have_none() -> None:
@@ -101,7 +113,7 @@ def test_minicpm3_pads_values_to_the_keys() -> None:
     assert token_bytes(spec) == 40 * (96 + 96) * 2
 
 
-def state_of(cache, **changed):
+def state_of(cache: StateCache, **changed: Any) -> int:
     (row,) = rows(model([cache]), **changed)
     assert isinstance(row, StateRow)
     return row.state_bytes
@@ -141,9 +153,9 @@ def test_unknown_cache_dtype_is_said() -> None:
 def test_skipped_layers_keep_the_dtype_of_the_model() -> None:
     # --kv-cache-dtype-skip-layers takes positions and sliding_window (0.19).
     spec = model([heads(8, 128, 1024), heads(8, 128)] * 2)
-    found = [row.bytes_per_token for row in rows(spec, "fp8", kv_skip_layers=("1",))]
+    found = bytes_of_rows(spec, "fp8", kv_skip_layers=("1",))
     assert found == [2048, 4096, 2048, 2048]
-    found = [row.bytes_per_token for row in rows(spec, "fp8", kv_skip_layers=("sliding_window",))]
+    found = bytes_of_rows(spec, "fp8", kv_skip_layers=("sliding_window",))
     assert found == [4096, 2048, 4096, 2048]
     with pytest.raises(KvDtypeError, match="skip-layers odd"):
         rows(spec, "fp8", kv_skip_layers=("odd",))

@@ -42,7 +42,7 @@ from pytest_llmserve.units import GIB
         ("Qwen/Qwen3-Next-80B-A3B-Instruct", "0.11.0", 2, 74.28),
     ],
 )
-def test_weights_are_those_of_the_log(name, version, tp, logged_gib) -> None:
+def test_weights_are_those_of_the_log(name: str, version: str, tp: int, logged_gib: float) -> None:
     spec = find_in_catalogue(name)
     assert spec is not None
     stated = settings(tensor_parallel_size=tp, dtype=spec.dtype)

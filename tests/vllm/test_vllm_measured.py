@@ -6,6 +6,8 @@ llm-d planner page (0.11), the others name their GitHub thread.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from packaging.version import Version
 from planning import gpu, heads, latent, llama_8b, model, settings
 
 from pytest_llmserve.models.catalogue import find_in_catalogue
-from pytest_llmserve.models.spec import Experts, IndexerCache
+from pytest_llmserve.models.spec import Experts, IndexerCache, ModelSpec
 from pytest_llmserve.runtimes.vllm.measured import (
     activation_bytes,
     graph_bytes,
@@ -29,7 +31,7 @@ V11, V19, V32 = Version("0.11.0"), Version("0.19.0"), Version("0.32.0")
 MOE = Experts(num_experts=32, num_experts_per_tok=4, moe_intermediate_size=2880)
 
 
-def dense(vocab, hidden, mlp, **more):
+def dense(vocab: int, hidden: int, mlp: int, **more: Any) -> ModelSpec:
     return model(
         [heads(8, 128)], vocab_size=vocab, hidden_size=hidden, intermediate_sizes=(mlp,), **more
     )
@@ -61,7 +63,9 @@ def dense(vocab, hidden, mlp, **more):
         (dense(128256, 8192, 28672), V19, {"tensor_parallel_size": 2}, 1.96),
     ],
 )
-def test_logged_peak_is_inside(spec, version, changed, logged_gib) -> None:
+def test_logged_peak_is_inside(
+    spec: ModelSpec, version: Version, changed: dict[str, int], logged_gib: float
+) -> None:
     found = activation_bytes(settings(**changed), version, spec)
     assert found.low <= logged_gib * GIB <= found.high
     assert found.expected == pytest.approx(logged_gib * GIB, abs=0.35 * GIB)
@@ -101,7 +105,7 @@ def test_encoder_pass_only_where_the_tower_is_loaded() -> None:
         (V32, 4, 0.95),
     ],
 )
-def test_logged_non_torch_is_inside(version, tp, logged_gib) -> None:
+def test_logged_non_torch_is_inside(version: Version, tp: int, logged_gib: float) -> None:
     found = non_torch_bytes(settings(tensor_parallel_size=tp), version)
     assert found.low <= logged_gib * GIB <= found.high
 
@@ -117,7 +121,7 @@ def test_logged_non_torch_is_inside(version, tp, logged_gib) -> None:
         (78, MOE, 4.99),  # GLM-5.2-NVFP4, the estimate that was subtracted
     ],
 )
-def test_logged_graphs_are_inside(layers, experts, logged_gib) -> None:
+def test_logged_graphs_are_inside(layers: int, experts: Experts | None, logged_gib: float) -> None:
     spec = model([heads(8, 128)], experts=experts)
     found = graph_bytes(settings(), spec, layers)
     assert found.low <= logged_gib * GIB <= found.high
@@ -132,8 +136,8 @@ def test_no_graphs_when_eager() -> None:
     st.integers(1, 65536),
     st.sampled_from(["0.8.5", "0.16.0", "0.17.0", "0.23.0", "0.33.0"]),
 )
-def test_larger_batches_never_take_less(seqs, tokens, version) -> None:
-    def peak(**changed):
+def test_larger_batches_never_take_less(seqs: int, tokens: int, version: str) -> None:
+    def peak(**changed: Any) -> Interval:
         return activation_bytes(settings(**changed), Version(version), LLAMA)
 
     base = peak(max_num_seqs=seqs, max_num_batched_tokens=tokens)
@@ -154,7 +158,7 @@ intervals = st.builds(
 
 
 @given(st.lists(intervals, min_size=1, max_size=4))
-def test_shares_add_up_to_the_bar_of_the_sum(terms) -> None:
+def test_shares_add_up_to_the_bar_of_the_sum(terms: list[Interval]) -> None:
     shares = shares_of_bar(terms)
     whole = sum_of(terms)
     assert sum(share.expected for share in shares) == whole.expected
@@ -174,7 +178,7 @@ def test_errors_that_are_independent_add_up_like_deviations() -> None:
     ("share", "logged_gib"),
     [(0.9, 48.66), (0.95, 55.65)],
 )
-def test_data_parallel_experts_take_more(share, logged_gib) -> None:
+def test_data_parallel_experts_take_more(share: float, logged_gib: float) -> None:
     # Two reports of 0.10.1: Qwen3-Coder-480B-FP8, DP 8 with expert parallelism on H20 141 GB
     # (139.8 GiB, 8,192 tokens and 1,024 sequences each).
     spec = find_in_catalogue("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8")
@@ -185,5 +189,6 @@ def test_data_parallel_experts_take_more(share, logged_gib) -> None:
         model=spec,
         gpu=gpu(total_gib=139.8),
     ).vram
+    assert found is not None
     assert found.kv_available_bytes.low <= logged_gib * GIB <= found.kv_available_bytes.high
     assert found.kv_available_bytes.expected == pytest.approx(logged_gib * GIB, abs=2 * GIB)

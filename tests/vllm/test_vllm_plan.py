@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.version import Version
@@ -12,11 +13,22 @@ from planning import V32, gemma_3_27b, gpu, llama_8b, model, settings
 from pytest_llmserve.runtimes.vllm.plan import make_plan
 from pytest_llmserve.units import GIB, Interval
 
+if TYPE_CHECKING:
+    from pytest_llmserve.hardware.spec import GpuSpec
+    from pytest_llmserve.models.spec import ModelSpec
+    from pytest_llmserve.runtimes.deployment import Plan
+    from pytest_llmserve.runtimes.vllm.settings import VllmSettings
+
 LLAMA = llama_8b()
 H100 = gpu()
 
 
-def plan(spec=LLAMA, card=H100, version=V32, **changed):
+def plan(
+    spec: ModelSpec | None = LLAMA,
+    card: GpuSpec | None = H100,
+    version: Version = V32,
+    **changed: Any,
+) -> Plan:
     return make_plan(settings(**changed), version=version, model=spec, gpu=card)
 
 
@@ -40,7 +52,9 @@ def test_ledger_adds_up() -> None:
         ("0.33.0", {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "0"}, False),
     ],
 )
-def test_graphs_come_off_the_budget_since_0_20(version, env, is_subtracted) -> None:
+def test_graphs_come_off_the_budget_since_0_20(
+    version: str, env: dict[str, str], is_subtracted: bool
+) -> None:
     vram = plan(version=Version(version), env=env).vram
     assert vram is not None
     assert vram.graphs_in_budget is is_subtracted
@@ -129,7 +143,7 @@ def test_auto_length_is_shortened_to_the_pool() -> None:
         ({"spec": replace(LLAMA, unsupported=("audio tower",))}, "weights"),
     ],
 )
-def test_what_is_missing_is_said_and_nothing_guessed(changed, what) -> None:
+def test_what_is_missing_is_said_and_nothing_guessed(changed: dict[str, Any], what: str) -> None:
     found = plan(**changed)
     assert (found.vram, found.kv) == (None, None)
     assert [item.what for item in found.unknown] == [what]
@@ -150,7 +164,7 @@ def test_a_plan_takes_less_than_two_milliseconds() -> None:
     assert best < 0.002
 
 
-def _timed(stated):
+def _timed(stated: VllmSettings) -> float:
     start = time.process_time()
     for _ in range(5):
         make_plan(stated, version=V32, model=LLAMA, gpu=H100)

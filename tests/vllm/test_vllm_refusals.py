@@ -612,7 +612,9 @@ def test_unknowns_refuse_nothing() -> None:
         ("0.16.0", "rtx-3090", {}, []),
     ],
 )
-def test_fp8_cache_of_0_11_on_ampere(version, gpu, env, expected) -> None:
+def test_fp8_cache_of_0_11_on_ampere(
+    version: str, gpu: str, env: dict[str, str], expected: list[str]
+) -> None:
     found = refused("--kv-cache-dtype fp8_e5m2", version=version, gpu=gpu, env=env)
     assert [refusal.rule for refusal in found] == expected
     assert not any(refusal.is_certain for refusal in found)

@@ -425,5 +425,5 @@ class TestUnmodelled:
         ("--eplb-config '{\"num_redundant_experts\":32}'", "0.33.0", 0),
     ],
 )
-def test_redundant_experts(line, version, expected) -> None:
+def test_redundant_experts(line: str, version: str, expected: int) -> None:
     assert settle(line, version=version).num_redundant_experts == expected

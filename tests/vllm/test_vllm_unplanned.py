@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from packaging.version import Version
 from serving import MAMBA_HYBRID, model, settle
@@ -9,8 +11,11 @@ from serving import MAMBA_HYBRID, model, settle
 from pytest_llmserve.hardware.catalogue import load_gpu
 from pytest_llmserve.runtimes.vllm.plan import make_plan
 
+if TYPE_CHECKING:
+    from pytest_llmserve.runtimes.deployment import Unknown
 
-def told(line: str, version: str = "0.33.0", **changes):
+
+def told(line: str, version: str = "0.33.0", **changes: Any) -> tuple[Unknown, ...]:
     spec = model(**changes)
     stated = settle(line, version=version, of=spec)
     return make_plan(
@@ -27,7 +32,7 @@ def told(line: str, version: str = "0.33.0", **changes):
         ("--cpu-offload-gb 4 --cpu-offload-params experts", "weights", "host memory"),
     ],
 )
-def test_what_is_not_modelled_is_said(line, what, why) -> None:
+def test_what_is_not_modelled_is_said(line: str, what: str, why: str) -> None:
     (found,) = told(line)
     assert found.what == what
     assert found.why.startswith("--")
@@ -44,5 +49,5 @@ def test_ring_buffers_matter_for_mamba_2_only() -> None:
 @pytest.mark.parametrize(
     "line", ["", "--no-enable-sleep-mode", "--cpu-offload-gb 4", "--cpu-offload-params experts"]
 )
-def test_the_rest_is_planned(line) -> None:
+def test_the_rest_is_planned(line: str) -> None:
     assert told(line) == ()

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from packaging.version import Version
 from planning import gpu, latent, llama_8b, model, settings
 
-from pytest_llmserve.models.spec import Experts, Group, Quantization, RotaryTable, Shard, Weight
+from pytest_llmserve.models.spec import (
+    Experts,
+    Group,
+    ModelSpec,
+    Quantization,
+    RotaryTable,
+    Shard,
+    Weight,
+)
 from pytest_llmserve.runtimes.vllm.weights import (
+    WeightBytes,
     rank_of,
     weight_bytes,
     weights_source,
 )
 from pytest_llmserve.units import GIB
 
+if TYPE_CHECKING:
+    from pytest_llmserve.hardware.spec import GpuSpec
+    from pytest_llmserve.runtimes.vllm.settings import VllmSettings
+
 LLAMA = llama_8b()
 H100 = gpu()
 
 
-def on_rank(stated, spec=LLAMA, stage=0, card=H100, version="0.32.0"):
+def on_rank(
+    stated: VllmSettings,
+    spec: ModelSpec = LLAMA,
+    stage: int = 0,
+    card: GpuSpec = H100,
+    version: str = "0.32.0",
+) -> WeightBytes:
     return weight_bytes(stated, spec, card, stage, version=Version(version))
 
 
-def total(spec=LLAMA, stage=0, **changed):
+def total(spec: ModelSpec = LLAMA, stage: int = 0, **changed: Any) -> int:
     return on_rank(settings(**changed), spec, stage).total
 
 
@@ -101,7 +122,7 @@ def test_stated_layer_partition() -> None:
 
 
 def test_source_in_words() -> None:
-    def words(**changed):
+    def words(**changed: Any) -> str:
         stated = settings(**changed)
         return weights_source(stated, LLAMA, on_rank(stated))
 
@@ -132,7 +153,7 @@ def test_mxfp4_experts_are_padded_as_the_kernels_of_the_time_want() -> None:
     )
     spec = model([()], weights=(up,), quantization=mxfp4)
 
-    def elements(**changed):
+    def elements(**changed: Any) -> int:
         return on_rank(settings(), spec, **changed).built * 32 // 17
 
     assert elements() == 32 * 2944 * 3072
