@@ -181,25 +181,29 @@ BANDWIDTHS = st.integers(10**11, 10**14)
 
 
 @given(FULL_MODELS, TOKENS, KV_DTYPES, TP)
-def test_kv_is_linear_in_tokens(model, tokens, dtype, tp) -> None:
+def test_kv_is_linear_in_tokens(model: ModelSpec, tokens: int, dtype: str, tp: int) -> None:
     one = kv_bytes_per_token(model, dtype, tp)
     assert kv_bytes_per_request(model, tokens, dtype, tp) == tokens * one
 
 
 @given(TOKENS, BATCHES, BATCHES)
-def test_kv_is_linear_in_batch(tokens, left, right) -> None:
+def test_kv_is_linear_in_batch(tokens: int, left: int, right: int) -> None:
     both = kv_bytes(32, 8, 128, tokens, left + right)
     assert both == kv_bytes(32, 8, 128, tokens, left) + kv_bytes(32, 8, 128, tokens, right)
 
 
 @given(models(), TOKENS, TOKENS, KV_DTYPES.filter(lambda dtype: dtype in {"auto", "fp8"}))
-def test_kv_never_shrinks_with_tokens_and_is_subadditive(model, left, right, dtype) -> None:
+def test_kv_never_shrinks_with_tokens_and_is_subadditive(
+    model: ModelSpec, left: int, right: int, dtype: str
+) -> None:
     held = [kv_bytes_per_request(model, n, dtype) for n in (left, right, left + right)]
     assert max(held[:2]) <= held[2] <= held[0] + held[1]
 
 
 @given(kv_caches(), KV_DTYPES, TP)
-def test_grouped_queries_take_at_most_what_all_heads_take(cache, dtype, tp) -> None:
+def test_grouped_queries_take_at_most_what_all_heads_take(
+    cache: KvCache, dtype: str, tp: int
+) -> None:
     every = dataclasses.replace(cache, num_kv_heads=cache.num_heads)
     one = dataclasses.replace(cache, num_kv_heads=1)
     sizes = [
@@ -209,16 +213,19 @@ def test_grouped_queries_take_at_most_what_all_heads_take(cache, dtype, tp) -> N
     assert sizes == sorted(sizes)
 
 
+def without_window(cache: Cache) -> KvCache:
+    assert isinstance(cache, KvCache)
+    return dataclasses.replace(cache, kind="full", window=None)
+
+
 @given(models(kv_caches()), TOKENS)
-def test_a_window_takes_at_most_what_full_attention_takes(model, tokens) -> None:
+def test_a_window_takes_at_most_what_full_attention_takes(model: ModelSpec, tokens: int) -> None:
     groups = tuple(
         dataclasses.replace(
             group,
             layer=dataclasses.replace(
                 group.layer,
-                caches=tuple(
-                    dataclasses.replace(c, kind="full", window=None) for c in group.layer.caches
-                ),
+                caches=tuple(without_window(cache) for cache in group.layer.caches),
             ),
         )
         for group in model.layer_groups
@@ -229,7 +236,7 @@ def test_a_window_takes_at_most_what_full_attention_takes(model, tokens) -> None
 
 
 @given(LATENTS)
-def test_mla_takes_less_than_the_heads_it_stands_for(latent) -> None:
+def test_mla_takes_less_than_the_heads_it_stands_for(latent: LatentCache) -> None:
     expanded = KvCache(
         kind="full",
         num_heads=latent.num_heads,
@@ -241,7 +248,9 @@ def test_mla_takes_less_than_the_heads_it_stands_for(latent) -> None:
 
 
 @given(models(), TOKENS, TP)
-def test_the_ranks_caches_add_up_to_at_least_the_whole(model, tokens, tp) -> None:
+def test_the_ranks_caches_add_up_to_at_least_the_whole(
+    model: ModelSpec, tokens: int, tp: int
+) -> None:
     whole = kv_bytes_per_request(model, tokens)
     each = kv_bytes_per_request(model, tokens, "auto", tp)
     assert tp * each >= whole
@@ -249,14 +258,16 @@ def test_the_ranks_caches_add_up_to_at_least_the_whole(model, tokens, tp) -> Non
 
 
 @given(st.sampled_from([1, 2, 4, 8, 16, 32]), TP)
-def test_every_rank_has_a_head_and_none_is_lost(heads, tp) -> None:
+def test_every_rank_has_a_head_and_none_is_lost(heads: int, tp: int) -> None:
     local = local_kv_heads(heads, tp)
     assert local >= 1
     assert local * tp == max(heads, tp)
 
 
 @given(models(), TP, st.booleans())
-def test_the_ranks_weights_add_up_to_at_least_the_whole(model, tp, has_expert_parallel) -> None:
+def test_the_ranks_weights_add_up_to_at_least_the_whole(
+    model: ModelSpec, tp: int, has_expert_parallel: bool
+) -> None:
     whole = weight_bytes_on_rank(model).bytes_by_group
     rank = Rank(tensor_parallel_size=tp, has_expert_parallel=has_expert_parallel)
     each = weight_bytes_on_rank(model, rank).bytes_by_group
@@ -265,7 +276,7 @@ def test_the_ranks_weights_add_up_to_at_least_the_whole(model, tp, has_expert_pa
 
 
 @given(models(), st.integers(1, 8))
-def test_stages_hold_every_weight_once(model, stages) -> None:
+def test_stages_hold_every_weight_once(model: ModelSpec, stages: int) -> None:
     parts = [
         weight_bytes_on_rank(
             model, Rank(pipeline_parallel_size=stages, pipeline_stage=stage)
@@ -276,7 +287,9 @@ def test_stages_hold_every_weight_once(model, stages) -> None:
 
 
 @given(st.integers(0, 500), st.integers(1, 16))
-def test_stages_differ_by_at_most_one_layer_and_the_last_is_smallest(num_layers, stages) -> None:
+def test_stages_differ_by_at_most_one_layer_and_the_last_is_smallest(
+    num_layers: int, stages: int
+) -> None:
     sizes = [len(stage) for stage in stage_layers(num_layers, stages)]
     assert sum(sizes) == num_layers
     assert max(sizes) - min(sizes) <= 1
@@ -284,13 +297,15 @@ def test_stages_differ_by_at_most_one_layer_and_the_last_is_smallest(num_layers,
 
 
 @given(st.integers(0, 10**15), st.integers(1, 10**12))
-def test_capacity_is_the_most_that_fits(pool, request) -> None:
+def test_capacity_is_the_most_that_fits(pool: int, request: int) -> None:
     capacity = capacity_requests(pool, request)
     assert capacity * request <= pool < (capacity + 1) * request
 
 
 @given(st.integers(0, 10**13), st.integers(1, 10**6), st.integers(1, 1_024), TOKENS)
-def test_paged_capacity_is_the_most_that_fits(pool, token_bytes, block_size, tokens) -> None:
+def test_paged_capacity_is_the_most_that_fits(
+    pool: int, token_bytes: int, block_size: int, tokens: int
+) -> None:
     block = token_bytes * block_size
     requests = capacity_requests_paged(
         pool, tokens, bytes_per_token=token_bytes, block_size=block_size
@@ -301,12 +316,12 @@ def test_paged_capacity_is_the_most_that_fits(pool, token_bytes, block_size, tok
 
 
 @given(st.integers(0, 10**9), st.integers(1, 4_096))
-def test_paging_wastes_less_than_a_block(tokens, block_size) -> None:
+def test_paging_wastes_less_than_a_block(tokens: int, block_size: int) -> None:
     assert 0 <= paged_waste_tokens(tokens, block_size) < block_size
 
 
 @given(FULL_MODELS, TOKENS, BATCHES, BATCHES)
-def test_intensity_rises_with_batch(model, context, left, right) -> None:
+def test_intensity_rises_with_batch(model: ModelSpec, context: int, left: int, right: int) -> None:
     small, large = sorted((left, right))
     costs = step_costs(model)
     a, b = decode_step(costs, small, context), decode_step(costs, large, context)
@@ -314,7 +329,7 @@ def test_intensity_rises_with_batch(model, context, left, right) -> None:
 
 
 @given(st.floats(1e-3, 1e6), PEAKS, BANDWIDTHS)
-def test_no_rate_is_above_either_roof(intensity, peak, bandwidth) -> None:
+def test_no_rate_is_above_either_roof(intensity: float, peak: int, bandwidth: int) -> None:
     rate = attainable_flops_per_s(intensity, peak, bandwidth)
     assert rate <= peak
     assert rate <= bandwidth * intensity
@@ -322,7 +337,9 @@ def test_no_rate_is_above_either_roof(intensity, peak, bandwidth) -> None:
 
 
 @given(models(), TOKENS, BATCHES, PEAKS, BANDWIDTHS, st.integers(1, 10**14))
-def test_floors_fall_with_bandwidth_and_peak(model, context, batch, peak, bandwidth, more) -> None:
+def test_floors_fall_with_bandwidth_and_peak(
+    model: ModelSpec, context: int, batch: int, peak: int, bandwidth: int, more: int
+) -> None:
     costs = step_costs(model)
     slow = tpot_floor(costs, gpu(peak, bandwidth), "bfloat16", batch=batch, context=context)
     for better in (gpu(peak, bandwidth + more), gpu(peak + more, bandwidth)):
@@ -333,7 +350,7 @@ def test_floors_fall_with_bandwidth_and_peak(model, context, batch, peak, bandwi
 
 
 @given(models(), TOKENS, BATCHES, TP)
-def test_more_gpus_never_raise_a_floor(model, context, batch, tp) -> None:
+def test_more_gpus_never_raise_a_floor(model: ModelSpec, context: int, batch: int, tp: int) -> None:
     part = gpu(10**15, 10**12)
     one = tpot_floor(step_costs(model), part, "bfloat16", batch=batch, context=context)
     rank = Rank(tensor_parallel_size=tp)
@@ -344,7 +361,9 @@ def test_more_gpus_never_raise_a_floor(model, context, batch, tp) -> None:
 
 
 @given(FULL_MODELS, st.integers(2, 100_000), st.data())
-def test_a_prefix_cache_never_raises_the_first_token_floor(model, prompt, data) -> None:
+def test_a_prefix_cache_never_raises_the_first_token_floor(
+    model: ModelSpec, prompt: int, data: st.DataObject
+) -> None:
     cached = data.draw(st.integers(0, prompt - 1))
     costs = step_costs(model)
     part = gpu(10**15, 10**13)
@@ -356,7 +375,9 @@ def test_a_prefix_cache_never_raises_the_first_token_floor(model, prompt, data) 
 
 
 @given(models(), BATCHES, TOKENS)
-def test_a_floor_reads_at_most_what_a_step_can_read(model, batch, context) -> None:
+def test_a_floor_reads_at_most_what_a_step_can_read(
+    model: ModelSpec, batch: int, context: int
+) -> None:
     costs = step_costs(model)
     floor = decode_step(costs, batch, context)
     most = decode_step(costs, batch, context, reads_distinct_experts=True)
@@ -365,7 +386,7 @@ def test_a_floor_reads_at_most_what_a_step_can_read(model, batch, context) -> No
 
 
 @given(models(kv_caches()), st.integers(1, 5_000), st.integers(1, 500))
-def test_a_cache_never_costs_operations(model, prompt, new) -> None:
+def test_a_cache_never_costs_operations(model: ModelSpec, prompt: int, new: int) -> None:
     costs = step_costs(model)
     cached, anew = with_kv_cache(costs, prompt, new), without_kv_cache(costs, prompt, new)
     assert cached.flops <= anew.flops
@@ -377,7 +398,9 @@ def test_a_cache_never_costs_operations(model, prompt, new) -> None:
     st.lists(BATCHES, min_size=1, max_size=5),
     st.integers(0, 10**12),
 )
-def test_a_sweep_equals_the_scalar_functions(specs, contexts, concurrencies, pool) -> None:
+def test_a_sweep_equals_the_scalar_functions(
+    specs: list[ModelSpec], contexts: list[int], concurrencies: list[int], pool: int
+) -> None:
     grid = kv_sweep(
         [request_bytes(spec) for spec in specs],
         np.array(contexts),
@@ -396,7 +419,9 @@ def test_a_sweep_equals_the_scalar_functions(specs, contexts, concurrencies, poo
 @given(
     models(), st.lists(TOKENS, min_size=1, max_size=4), st.lists(BATCHES, min_size=1, max_size=4)
 )
-def test_a_grid_of_steps_equals_single_steps(model, contexts, batches) -> None:
+def test_a_grid_of_steps_equals_single_steps(
+    model: ModelSpec, contexts: list[int], batches: list[int]
+) -> None:
     costs: StepCosts = step_costs(model)
     try:
         grid = decode_step(costs, np.array(batches), np.array(contexts)[:, None])
@@ -413,7 +438,7 @@ def test_a_grid_of_steps_equals_single_steps(model, contexts, batches) -> None:
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=4), st.integers(-(2**40), 2**40))
-def test_array_products_are_exact_or_refused(values, factor) -> None:
+def test_array_products_are_exact_or_refused(values: list[int], factor: int) -> None:
     exact = [value * factor for value in values]
     if max(abs(value) for value in exact) > INT64_MAX:
         with pytest.raises(OverflowError):
@@ -423,7 +448,7 @@ def test_array_products_are_exact_or_refused(values, factor) -> None:
 
 
 @given(st.integers(1, 10**13), st.integers(1, 4))
-def test_a_nominal_token_costs_two_flops_a_parameter(params, width) -> None:
+def test_a_nominal_token_costs_two_flops_a_parameter(params: int, width: int) -> None:
     step = decode_step(NominalModel(num_params=params, bytes_per_param=width).costs(), 1, 1)
     assert step.flops == 2 * params
     assert step.floor_bytes == params * width

@@ -1,6 +1,7 @@
 """Laws over whole servers: a kinder deployment never turns a pass into a failure."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ sizes = st.integers(4, 400).map(lambda gib: gib * GIB)
 
 @st.composite
 def servers(draw: st.DrawFn) -> Subject:
-    flags = {
+    flags: dict[str, Any] = {
         "max_model_len": draw(lengths),
         "max_num_seqs": draw(st.sampled_from((8, 64, 256))),
         "max_num_batched_tokens": 2048,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from hypothesis import assume, given
@@ -39,6 +39,8 @@ from pytest_llmserve.units import GIB
 from pytest_llmserve.verdict import Location
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_llmserve.runtimes.vllm.kv_pool import RankPool
     from pytest_llmserve.runtimes.vllm.settings import VllmSettings
 
@@ -51,12 +53,13 @@ FULL = KvCache(kind="full", num_heads=32, num_kv_heads=8, head_dim=128, v_head_d
 MLA = LatentCache(
     num_heads=32, kv_lora_rank=512, qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128
 )
+ROLES: tuple[Literal["conv", "recurrent"], ...] = ("conv", "recurrent")
 
 
-def state(kind, *shapes, axis=0, **more):
+def state(kind: Any, *shapes: tuple[int, ...], axis: int = 0, **more: Any) -> StateCache:
     tensors = tuple(
         StateTensor(shape=shape, sharded_axis=axis_of, role=role)
-        for shape, axis_of, role in zip(shapes, (1, axis), ("conv", "recurrent"), strict=False)
+        for shape, axis_of, role in zip(shapes, (1, axis), ROLES, strict=False)
     )
     return StateCache(kind=kind, tensors=tensors, **more)
 
@@ -86,7 +89,7 @@ UP = Weight(name="mlp.up_proj", group=Group.MLP, rows=4096, cols=1024, shard=Sha
 ROUTED = Experts(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=512)
 
 
-def model_of(kinds, *, is_moe=False) -> ModelSpec:
+def model_of(kinds: Sequence[str], *, is_moe: bool = False) -> ModelSpec:
     places: dict[str, list[int]] = {}
     for index, kind in enumerate(kinds):
         places.setdefault(kind, []).append(index)
@@ -127,6 +130,11 @@ class Server:
         words = [Word(text, Location("x", 1)) for text in ("m", *self.flags, *more)]
         args = parse_args(words, self.version)
         return resolve_settings(args, version=self.version, model=self.model, gpu=H100, env={})
+
+    def max_model_len(self) -> int:
+        limit = self.settings().max_model_len.value
+        assert limit is not None
+        return limit
 
     def pools(self, *more: str) -> tuple[RankPool, ...]:
         try:
@@ -181,13 +189,13 @@ sizes = st.integers(0, 200 * GIB)
 few = examples(max_examples=80, deadline=None)
 
 
-def cached_rows(kinds) -> int:
+def cached_rows(kinds: Sequence[str]) -> int:
     return sum(len([c for c in KINDS[k] if not isinstance(c, SharedCache)]) for k in kinds)
 
 
 @few
 @given(servers(stages=True))
-def test_every_cache_is_in_one_group_of_one_stage(server) -> None:
+def test_every_cache_is_in_one_group_of_one_stage(server: Server) -> None:
     pools = server.pools()
     grouped = [sum(group.num_layers for group in pool.layout.groups) for pool in pools]
     assert sum(grouped) == cached_rows(server.kinds)
@@ -202,7 +210,7 @@ def test_every_cache_is_in_one_group_of_one_stage(server) -> None:
 
 @few
 @given(servers())
-def test_pages_of_a_group_are_whole_tokens_or_whole_states(server) -> None:
+def test_pages_of_a_group_are_whole_tokens_or_whole_states(server: Server) -> None:
     (pool,) = server.pools()
     for spec, _ in pool.layout.layers:
         assert spec.block_size >= 1
@@ -213,7 +221,7 @@ def test_pages_of_a_group_are_whole_tokens_or_whole_states(server) -> None:
 
 @few
 @given(servers(), st.integers(1, 300_000), st.integers(1, 300_000))
-def test_a_longer_request_never_needs_less(server, one, other) -> None:
+def test_a_longer_request_never_needs_less(server: Server, one: int, other: int) -> None:
     (pool,) = server.pools()
     short, long = sorted((one, other))
     assert pool.need_bytes(short) <= pool.need_bytes(long)
@@ -222,7 +230,7 @@ def test_a_longer_request_never_needs_less(server, one, other) -> None:
 
 @few
 @given(servers(), st.integers(1, 300_000))
-def test_a_running_request_holds_at_most_what_admission_counts(server, tokens) -> None:
+def test_a_running_request_holds_at_most_what_admission_counts(server: Server, tokens: int) -> None:
     (pool,) = server.pools()
     counted = pool.layout.bytes_per_block * pool.request_blocks(tokens)
     assert pool.request_bytes(tokens) <= counted
@@ -230,10 +238,10 @@ def test_a_running_request_holds_at_most_what_admission_counts(server, tokens) -
 
 @few
 @given(servers(), sizes)
-def test_the_estimate_is_the_longest_that_is_admitted(server, size) -> None:
+def test_the_estimate_is_the_longest_that_is_admitted(server: Server, size: int) -> None:
     (pool,) = server.pools()
     assume(pool.layout.specs)
-    limit = server.settings().max_model_len.value
+    limit = server.max_model_len()
     longest = pool.estimate_max_len(size, limit)
     memory = pool.check_bytes(size)
     assert 0 <= longest <= limit
@@ -250,10 +258,10 @@ def test_the_estimate_is_the_longest_that_is_admitted(server, size) -> None:
 
 @few
 @given(servers(), sizes, sizes)
-def test_more_memory_never_holds_less(server, one, other) -> None:
+def test_more_memory_never_holds_less(server: Server, one: int, other: int) -> None:
     (pool,) = server.pools()
     assume(pool.layout.specs)
-    length = server.settings().max_model_len.value
+    length = server.max_model_len()
     less, more = sorted((one, other))
     assert pool.num_blocks(less) <= pool.num_blocks(more)
     printed = [pool.capacity(pool.num_blocks(size), length) for size in (less, more)]
@@ -264,7 +272,7 @@ def test_more_memory_never_holds_less(server, one, other) -> None:
 
 @few
 @given(servers())
-def test_more_ranks_never_keep_a_larger_block(server) -> None:
+def test_more_ranks_never_keep_a_larger_block(server: Server) -> None:
     (whole,) = server.pools()
     (half,) = server.pools("-tp", str(2 * server.settings().tensor_parallel_size.value))
     # Two kinds of state may become one size, and so one group of more layers.
@@ -274,7 +282,7 @@ def test_more_ranks_never_keep_a_larger_block(server) -> None:
 
 @few
 @given(servers(stages=True))
-def test_a_stage_never_keeps_more_than_the_whole_model(server) -> None:
+def test_a_stage_never_keeps_more_than_the_whole_model(server: Server) -> None:
     (whole,) = server.pools("-pp", "1")
     for pool in server.pools():
         assert pool.layout.bytes_per_block <= whole.layout.bytes_per_block
@@ -282,20 +290,22 @@ def test_a_stage_never_keeps_more_than_the_whole_model(server) -> None:
 
 @few
 @given(servers(), st.integers(1, 8))
-def test_draft_tokens_never_need_less(server, drafted) -> None:
+def test_draft_tokens_never_need_less(server: Server, drafted: int) -> None:
     # Drafting by n-grams turns asynchronous scheduling off, by which windows are sized.
     (plain,) = server.pools("--no-async-scheduling")
     config = f'{{"method":"ngram","num_speculative_tokens":{drafted}}}'
     (drafting,) = server.pools("--no-async-scheduling", "--speculative-config", config)
     # The block may grow to hold a larger state, which rounds requests up by a block at most.
-    length = server.settings().max_model_len.value
+    length = server.max_model_len()
     slack = 2 * drafting.layout.bytes_per_block * max(1, len(drafting.layout.specs))
     assert plain.need_bytes(length) <= drafting.need_bytes(length) + slack
 
 
 @few
 @given(st.sampled_from(VERSIONS), st.integers(1, 300_000), st.integers(1, 24))
-def test_a_window_takes_at_most_a_block_more_than_full_attention(version, tokens, layers) -> None:
+def test_a_window_takes_at_most_a_block_more_than_full_attention(
+    version: str, tokens: int, layers: int
+) -> None:
     flags = ("--max-model-len", "300000", "--max-num-seqs", "256")
     needs = []
     for kind in ("sliding", "full"):
@@ -307,10 +317,11 @@ def test_a_window_takes_at_most_a_block_more_than_full_attention(version, tokens
 
 @few
 @given(servers(stages=True))
-def test_the_ledger_adds_up_at_both_ends(server) -> None:
+def test_the_ledger_adds_up_at_both_ends(server: Server) -> None:
     plan = make_plan(server.settings(), version=server.version, model=server.model, gpu=H100)
-    assume(plan.vram is not None)
     vram = plan.vram
+    assume(vram is not None)
+    assert vram is not None
     left = vram.budget_bytes - vram.weights_bytes - vram.activations_bytes - vram.non_torch_bytes
     if vram.graphs_in_budget:
         left -= vram.graphs_bytes
@@ -321,7 +332,7 @@ def test_the_ledger_adds_up_at_both_ends(server) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_kind_alone_is_planned_in_every_version(kind, version) -> None:
+def test_every_kind_alone_is_planned_in_every_version(kind: str, version: str) -> None:
     spec = model_of([kind] * 4)
     flags = ("--max-model-len", "4096", "--max-num-seqs", "256")
     server = Server((kind,) * 4, spec, Version(version), flags)
