@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import pytest
 
 from pytest_llmserve.manifests.reader import read_file
 from pytest_llmserve.policy import Facts, Policy
 from pytest_llmserve.servers.assemble import Assembler
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_llmserve.subject import Subject
+
+Subjects: TypeAlias = "Callable[..., Any]"
+"""The subject of a manifest; each test knows which optional parts it has."""
+
 KNOWN = "Qwen/Qwen3-8B"  # in the bundled catalogue
 
 
 @pytest.fixture
-def subject(tmp_path):
-    def _subject(text, **policy):
+def subject(tmp_path: Path) -> Subjects:
+    def _subject(text: str, **policy: Any) -> Subject:
         path = tmp_path / "d.yaml"
         path.write_text(text)
         (launch,) = read_file(path, display="d.yaml").launches
@@ -23,7 +34,7 @@ def subject(tmp_path):
     return _subject
 
 
-def pod(model, init="", args="") -> str:
+def pod(model: str, init: str = "", args: str = "") -> str:
     return f"""\
 apiVersion: v1
 kind: Pod
@@ -34,11 +45,11 @@ spec:
 """
 
 
-def download(source, path) -> str:
+def download(source: str, path: str) -> str:
     return f'{{name: get, image: x, command: [sh, -c, "hf download {source} --local-dir {path}"]}}'
 
 
-def test_a_download_tells_what_a_path_holds(subject) -> None:
+def test_a_download_tells_what_a_path_holds(subject: Subjects) -> None:
     deployment = subject(pod("/models/chat", download(KNOWN, "/models/chat"))).deployment
     assert deployment.model.id == KNOWN
     assert deployment.model_ref.value == KNOWN
@@ -55,13 +66,13 @@ def test_a_download_tells_what_a_path_holds(subject) -> None:
         "gs://bucket/Qwen/Qwen3-8B",
     ],
 )
-def test_folder_names_tell_the_hub_id(subject, path) -> None:
+def test_folder_names_tell_the_hub_id(subject: Subjects, path: str) -> None:
     deployment = subject(pod(path)).deployment
     assert deployment.model.id == KNOWN
     assert deployment.model_ref.source == f"derived from the path {path}"
 
 
-def test_a_storage_address_leads_on(subject) -> None:
+def test_a_storage_address_leads_on(subject: Subjects) -> None:
     text = f"""\
 apiVersion: serving.kserve.io/v1alpha1
 kind: LLMInferenceService
@@ -73,25 +84,25 @@ spec: {{model: {{uri: "pvc://claim", name: {KNOWN}}}, template: {{containers: [{
     assert deployment.model_ref.source == "derived: spec.model.name, line 4"
 
 
-def test_the_policy_maps_paths_and_patterns(subject) -> None:
+def test_the_policy_maps_paths_and_patterns(subject: Subjects) -> None:
     for paths in ({"/models/x": KNOWN}, {"/models/*": KNOWN}):
         found = subject(pod("/models/x", download("org/other", "/models/x")), model_paths=paths)
         assert found.deployment.model.id == KNOWN
 
 
-def test_a_served_name_is_a_hint_and_no_model(subject) -> None:
+def test_a_served_name_is_a_hint_and_no_model(subject: Subjects) -> None:
     found = subject(pod("/models/x", args=f', --served-model-name, "{KNOWN}"'))
     assert found.deployment.model is None
     (problem,) = [p for p in found.deployment.problems if p.key == "model"]
     assert f'model_paths = {{ "/models/x" = "{KNOWN}" }}' in problem.message
 
 
-def test_a_download_to_another_place_says_nothing(subject) -> None:
+def test_a_download_to_another_place_says_nothing(subject: Subjects) -> None:
     found = subject(pod("/models/x", download(KNOWN, "/models/y")))
     assert found.deployment.model is None
 
 
-def test_whole_machines_have_the_gpus_of_their_type(subject) -> None:
+def test_whole_machines_have_the_gpus_of_their_type(subject: Subjects) -> None:
     text = """\
 apiVersion: kaito.sh/v1beta1
 kind: Workspace
@@ -109,7 +120,7 @@ inference: {preset: {name: phi-4}}
     assert settings.is_auto_max_model_len
 
 
-def test_settings_of_the_config_map_come_before_the_operator(subject):
+def test_settings_of_the_config_map_come_before_the_operator(subject: Subjects) -> None:
     config = "{vllm: {max-model-len: 4096, tensor-parallel-size: 1}}"
     text = f"""\
 apiVersion: v1
@@ -127,7 +138,7 @@ inference: {{preset: {{name: phi-4}}, config: c}}
     assert (settings.tensor_parallel_size.value, settings.max_model_len.value) == (1, 4096)
 
 
-def test_a_negative_that_the_version_lacks_is_the_default(subject) -> None:
+def test_a_negative_that_the_version_lacks_is_the_default(subject: Subjects) -> None:
     kwargs = "{enforce_eager: false, enable_prefix_caching: false, max_model_len: 4096}"
     config = f"{{model_loading_config: {{model_id: {KNOWN}}}, engine_kwargs: {kwargs}}}"
     text = f"applications: [{{args: {{llm_configs: [{config}]}}}}]\n"
@@ -137,7 +148,7 @@ def test_a_negative_that_the_version_lacks_is_the_default(subject) -> None:
     assert found.deployment.refusals == ()
 
 
-def test_dynamo_takes_the_model_by_flag_in_every_version(subject) -> None:
+def test_dynamo_takes_the_model_by_flag_in_every_version(subject: Subjects) -> None:
     text = f"""\
 apiVersion: v1
 kind: Pod
@@ -152,7 +163,7 @@ spec:
     assert found.deployment.refusals == ()
 
 
-def test_an_ambiguous_kind_is_not_overruled_by_another(subject) -> None:
+def test_an_ambiguous_kind_is_not_overruled_by_another(subject: Subjects) -> None:
     text = f"""\
 model_name: chat
 docker_server: {{start_command: vllm serve {KNOWN}}}
@@ -169,7 +180,7 @@ resources: {{accelerator: H100}}
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (2, None)])
-def test_all_gpus_are_at_least_one(subject, size, count) -> None:
+def test_all_gpus_are_at_least_one(subject: Subjects, size: int, count: int | None) -> None:
     devices = "[{driver: nvidia, count: all, capabilities: [gpu]}]"
     resources = f"{{resources: {{reservations: {{devices: {devices}}}}}}}"
     command = f"--model {KNOWN} -tp {size}"
@@ -188,7 +199,7 @@ def test_all_gpus_are_at_least_one(subject, size, count) -> None:
     ],
 )
 def test_the_policy_puts_no_server_on_another_kind_of_machine(
-    subject, resource, gpu, message
+    subject: Subjects, resource: str, gpu: str | None, message: str
 ) -> None:
     text = pod(KNOWN).replace("args", f"resources: {{limits: {{{resource}: 1}}}}, args")
     deployment = subject(text, facts=Facts(gpu=gpu)).deployment
@@ -197,7 +208,7 @@ def test_the_policy_puts_no_server_on_another_kind_of_machine(
     assert message in problem.message
 
 
-def test_labels_that_disagree_are_not_settled_by_the_policy(subject) -> None:
+def test_labels_that_disagree_are_not_settled_by_the_policy(subject: Subjects) -> None:
     labels = "{nvidia.com/gpu.product: NVIDIA-L4, cloud.google.com/gke-accelerator: nvidia-b200}"
     text = pod(KNOWN).replace("containers:", f"nodeSelector: {labels}\n  containers:")
     deployment = subject(text, facts=Facts(gpu="l4")).deployment
