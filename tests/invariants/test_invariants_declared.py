@@ -1,23 +1,26 @@
 """LLM305 to LLM311: estimates, rates and cost; each passes, fails, is close, cannot tell."""
 
+from typing import Any
+
 import pytest
 from judging import LLAMA_70B, judge, message, subject
 
 import pytest_llmserve as llmserve
 from pytest_llmserve.assertions import CloseToLimitWarning, InvariantError
+from pytest_llmserve.engine.expected import ExpectedTime
 from pytest_llmserve.invariants import invariant
 from pytest_llmserve.invariants.cost import price_of
-from pytest_llmserve.invariants.expectations import at_once, expected_request
+from pytest_llmserve.invariants.expectations import AtOnce, at_once, expected_request
 from pytest_llmserve.policy import Facts, Slo, Workload
 from pytest_llmserve.verdict import Certainty, Outcome
 
 
-def load(concurrency: int = 1, prompt: int = 1000, output: int = 300, **more: float) -> Workload:
+def load(concurrency: int = 1, prompt: int = 1000, output: int = 300, **more: Any) -> Workload:
     return Workload(
         prompt_tokens=prompt,
         output_tokens=output,
         concurrency=concurrency,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
@@ -111,11 +114,15 @@ def test_littles_law() -> None:
     """Requests in flight are the rate times the time of one, at that many in flight."""
     about = subject(facts=Facts(workload=load(rate_per_s=4.0)), max_model_len=8192)
     flight = at_once(about, 4.0)
-    request = expected_request(about, flight.expected)  # type: ignore[union-attr]
-    assert 4.0 * request.expected_s <= flight.expected  # type: ignore[union-attr]
-    fewer = expected_request(about, flight.expected - 1)  # type: ignore[union-attr]
-    assert 4.0 * fewer.expected_s > flight.expected - 1  # type: ignore[union-attr]
-    assert flight.low <= flight.expected <= flight.high  # type: ignore[union-attr]
+    assert isinstance(flight, AtOnce)
+    request = expected_request(about, flight.expected)
+    assert isinstance(request, ExpectedTime)
+    assert 4.0 * request.expected_s <= flight.expected
+    fewer = expected_request(about, flight.expected - 1)
+    assert isinstance(fewer, ExpectedTime)
+    assert 4.0 * fewer.expected_s > flight.expected - 1
+    assert flight.high is not None
+    assert flight.low <= flight.expected <= flight.high
 
 
 def test_a_sustained_rate() -> None:
@@ -158,9 +165,9 @@ def test_memory_caps_concurrency_before_compute_does() -> None:
     assert (roomy.outcome, roomy.certainty) == (Outcome.FAILED, Certainty.CERTAIN)
 
 
-def cost(limit: float, usd_per_gpu_hour: float | None = 2.0, **more: float) -> Facts:
+def cost(limit: float, usd_per_gpu_hour: float | None = 2.0, **more: Any) -> Facts:
     return Facts(
-        workload=load(8, **more),  # type: ignore[arg-type]
+        workload=load(8, **more),
         usd_per_gpu_hour=usd_per_gpu_hour,
         max_usd_per_million_tokens=limit,
     )

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from judging import LLAMA_70B, subject
@@ -13,7 +14,7 @@ from pytest_llmserve.servers.assemble import Assembler
 
 GOLDEN = Path(__file__).parent / "golden"
 LOAD = Workload(concurrency=64, prompt_tokens=4000, output_tokens=96)
-CASES: dict[str, tuple[str, dict[str, object]]] = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "weights-too-large": ("weights-fit", {"model": LLAMA_70B, "tensor_parallel_size": 1}),
     "pool-too-large": ("weights-fit", {"kv_cache_memory_bytes": "70G"}),
     "context-too-long": (
@@ -63,7 +64,7 @@ def compare(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_message(name: str) -> None:
     about, given = CASES[name]
-    server = subject(**given)  # type: ignore[arg-type]
+    server = subject(**given)
     compare(name, explain(invariant(about).judge(server), server.deployment))
 
 
