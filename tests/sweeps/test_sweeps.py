@@ -1,6 +1,7 @@
 """A sweep says of each cell what the invariants say of that server with that workload."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -161,10 +162,10 @@ def test_what_is_not_known_is_not_told() -> None:
         ({"pipeline_parallel_size": 2}, "without pipeline parallelism"),
     ],
 )
-def test_an_axis_that_is_none(axes: dict[str, object], message: str) -> None:
-    given = {"gpus": ["h100-sxm-80gb"], "contexts": [1], "concurrencies": [1], **axes}
+def test_an_axis_that_is_none(axes: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"gpus": ["h100-sxm-80gb"], "contexts": [1], "concurrencies": [1]}
     with pytest.raises(ValueError) as error:  # noqa: PT011  (the text is what is tested)
-        sweep("meta-llama/Llama-3.1-8B-Instruct", **given)  # type: ignore[arg-type]
+        sweep("meta-llama/Llama-3.1-8B-Instruct", **(given | axes))
     assert message in str(error.value)
 
 
