@@ -166,7 +166,8 @@ def kept_beside(pair: tuple[str, str], server: dict[str, Any]) -> bool:
 def record_differences(launch: Launch, server: dict[str, Any]) -> list[str]:
     """Differences of one server record, one sentence each."""
     out = []
-    engine = RUNTIMES.get(server["engine"], server["engine"])
+    named: str = server["engine"]
+    engine = RUNTIMES.get(named, named)
     if launch.runtime != engine.lower():
         out.append(f"runtime {launch.runtime}, the manifest says {engine}")
     if not same_model(model_of(launch), server.get("model")):

@@ -70,17 +70,17 @@ def measure(rounds: int, scratch: Path) -> dict[str, float]:
     empty.mkdir()
     (empty / "test_nothing.py").write_text("def test_nothing():\n    pass\n")
     one, more = servers(scratch / "one", 1), servers(scratch / "more", 51)
-    runs = {
-        "bare": (empty,),
-        "unused": (empty, *PLUGIN),
-        "one": (one, *PLUGIN, "--llmserve", "servers.yaml"),
-        "more": (more, *PLUGIN, "--llmserve", "servers.yaml"),
+    runs: dict[str, tuple[Path, tuple[str, ...]]] = {
+        "bare": (empty, ()),
+        "unused": (empty, PLUGIN),
+        "one": (one, (*PLUGIN, "--llmserve", "servers.yaml")),
+        "more": (more, (*PLUGIN, "--llmserve", "servers.yaml")),
     }
-    for folder, *arguments in runs.values():
+    for folder, arguments in runs.values():
         cpu_s(folder, *arguments)  # fills the bytecode cache
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(rounds):
-        for name, (folder, *arguments) in runs.items():
+        for name, (folder, arguments) in runs.items():
             best[name] = min(best[name], cpu_s(folder, *arguments))
     thousand = cpu_s(servers(scratch / "thousand", 1000), *PLUGIN, "--llmserve", "servers.yaml")
     return {

@@ -41,7 +41,7 @@ def public() -> tuple[int, dict[str, int]]:
         tensor_parallel_sizes=(1, 2, 4, 8),
         kv_cache_dtypes=("auto", "fp8"),
         quantizations=(None, "fp8"),
-        contexts=np.linspace(1_000, 125_000, 125).astype(int),
+        contexts=np.linspace(1_000, 125_000, 125).astype(int).tolist(),
         concurrencies=range(1, 126),
         version="0.19.1",
     )
