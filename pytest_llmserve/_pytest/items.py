@@ -58,10 +58,13 @@ class DeploymentFile(pytest.File):
         except ValueError as error:  # PolicyError, told in its own words
             raise self.CollectError(str(error)) from None
         reading = read_file(self.path, display=self.display, options=policy.reading)
-        yield ReadableItem.from_parent(self, name="readable", reading=reading, policy=policy)
-        assembler = self.policies.assembler(policy)
         base = self.guard.base
         before = base.servers(self.path) if base is not None else None
+        is_asked_for = self.session.isinitpath(self.path) or policy.declares(self.path)
+        if reading.is_bare and not is_asked_for and not before:
+            return  # one of a folder's files that only speaks of a server
+        yield ReadableItem.from_parent(self, name="readable", reading=reading, policy=policy)
+        assembler = self.policies.assembler(policy)
         nodes: list[ServerNode] = []
         for launch in reading.launches:
             server = assembler.from_launch(launch, self.path)

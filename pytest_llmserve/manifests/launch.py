@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_llmserve.verdict import Location, Problem
+
+
+NO_SERVER: Final = "server"
+"""Key of the one problem of a file that was read and starts no server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +141,8 @@ class Reading:
     problems: tuple[Problem, ...] = ()
     ignored: tuple[str, ...] = ()
     """What was looked at and is no server (routers, sidecars), for ``-v``."""
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the file was read and starts no server: an error only where it was asked for."""
+        return not self.launches and all(p.key == NO_SERVER for p in self.problems)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.manifests.files import read_text
 from pytest_llmserve.manifests.gathering import Gathering
-from pytest_llmserve.manifests.launch import Reading
+from pytest_llmserve.manifests.launch import NO_SERVER, Reading
 from pytest_llmserve.manifests.options import NO_OPTIONS, ReadOptions
-from pytest_llmserve.verdict import Problem, ProblemKind
+from pytest_llmserve.verdict import Location, Problem, ProblemKind
 
 if TYPE_CHECKING:
     from pytest_llmserve.manifests.kubernetes_parts import Objects
     from pytest_llmserve.manifests.options import OwnForm
     from pytest_llmserve.manifests.yaml_nodes import Document, Mapping, Sequence
-    from pytest_llmserve.verdict import Location
 
 _CONFLICT: Final = re.compile(r"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
 _SHELL_SUFFIXES: Final = (".sh", ".bash", ".zsh", ".ksh", ".sbatch", ".slurm", ".command")
@@ -62,7 +61,9 @@ def read_file(
         is_empty = not any(row.strip(" -") for row in text.split("\n") if row.lstrip()[:1] != "#")
         nothing = "an empty file" if is_empty else "nothing in it starts one"
         seen = "; ".join(gathering.ignored[:4]) or nothing
-        gathering.problem(ProblemKind.UNKNOWN, f"no server here: {seen}")
+        place = Location(shown, 1)
+        message = f"no server here: {seen}"
+        gathering.problems.append(Problem(ProblemKind.UNKNOWN, message, place, key=NO_SERVER))
     return Reading(
         file=shown,
         launches=tuple(gathering.launches),
@@ -201,7 +202,6 @@ def _no_mapping(document: Document, gathering: Gathering) -> None:
 def _broken(document: Document, gathering: Gathering) -> None:
     """One document that cannot be read: a template, a harmless object, or an error."""
     from pytest_llmserve.manifests.forms import HARMLESS_KINDS, template_sentence
-    from pytest_llmserve.verdict import Location
 
     error = document.error
     if error is None:

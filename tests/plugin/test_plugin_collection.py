@@ -184,3 +184,15 @@ def test_it_lives_with_strict_settings(
 def test_switched_off(pytester: pytest.Pytester) -> None:
     write(pytester, test_a_py="def test_a():\n    pass\n")
     pytester.runpytest_subprocess("-p", "no:llmserve").assert_outcomes(passed=1)
+
+
+def test_files_of_a_folder_that_start_no_server_are_left_out(pytester: pytest.Pytester) -> None:
+    folder = pytester.mkdir("deploy")
+    (folder / "chat.yaml").write_text(FITS)
+    (folder / "Dockerfile.client").write_text("FROM python\nRUN pip install vllm\n")
+    (folder / "install.sh").write_text("pip install vllm\n")
+    ran = pytester.runpytest("--llmserve", "deploy", "-v")
+    ran.stdout.no_fnmatch_line("*Dockerfile.client*")
+    ran.stdout.no_fnmatch_line("*install.sh*")
+    named = pytester.runpytest("--llmserve", "deploy/install.sh")
+    named.stdout.fnmatch_lines(["*LLM001*no server here*"])
