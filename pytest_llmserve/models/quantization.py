@@ -8,24 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pytest_llmserve.models.fields import Fields
-from pytest_llmserve.models.spec import Quantization
+from pytest_llmserve.models.spec import Quantization, Scheme
 
-Scheme = Literal[
-    "fp8_tensor",
-    "fp8_channel",
-    "fp8_block",
-    "int8",
-    "int4",
-    "nvfp4",
-    "mxfp4",
-    "mxfp8",
-    "nf4",
-    "mixed",
-    "unknown",
-]
 _MODELOPT: Final[Mapping[str, tuple[Scheme, int, int | None]]] = {
     "FP8": ("fp8_tensor", 8, None),
     "FP8_PER_CHANNEL_PER_TOKEN": ("fp8_channel", 8, None),

@@ -179,6 +179,22 @@ class ContextLimits:
     original_max_position_embeddings: int | None = None
 
 
+Scheme = Literal[
+    "fp8_tensor",
+    "fp8_channel",
+    "fp8_block",
+    "int8",
+    "int4",
+    "nvfp4",
+    "mxfp4",
+    "mxfp8",
+    "nf4",
+    "mixed",
+    "unknown",
+]
+"""A storage format of quantised weights."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
     """What ``quantization_config`` or ``hf_quant_config.json`` says of the stored weights.
@@ -188,19 +204,7 @@ class Quantization:
     """
 
     method: str
-    scheme: Literal[
-        "fp8_tensor",
-        "fp8_channel",
-        "fp8_block",
-        "int8",
-        "int4",
-        "nvfp4",
-        "mxfp4",
-        "mxfp8",
-        "nf4",
-        "mixed",
-        "unknown",
-    ]
+    scheme: Scheme
     bits: int
     group_size: int | None = None
     is_symmetric: bool = True
