@@ -1,6 +1,7 @@
 """What README and the other documents say is so."""
 
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -48,3 +49,11 @@ def test_the_architecture_is_short() -> None:
 def test_the_version_is_one() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == pytest_llmserve.__version__
+
+
+def test_the_message_of_the_readme_is_the_one_that_is_printed(pytester: pytest.Pytester) -> None:
+    shutil.copytree(ROOT / "examples" / "long-context-pr", pytester.path, dirs_exist_ok=True)
+    printed = pytester.runpytest_subprocess("--llmserve", ".").stdout.str()
+    message = re.search(r"```\n(LLM102 .*?)\n```", README, re.DOTALL)
+    assert message is not None
+    assert message[1] in printed
