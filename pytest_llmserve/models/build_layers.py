@@ -289,7 +289,8 @@ def _experts(part: Moe, path: str, rows: int, cols: int, shard: Shard) -> Iterat
 
 
 def extra_weights(part: Extra) -> Iterator[Weight]:
-    """One family's own small weights, whole on every rank."""
+    """One family's own small weights."""
     for name, rows, cols in part.shapes:
         is_matmul = cols > 1
         yield Weight(name=name, group=Group.OTHER, rows=rows, cols=cols, is_matmul=is_matmul)
+    yield from part.weights

@@ -70,11 +70,18 @@ def load_shape(entry: Mapping[str, Any]) -> Shape:
 
 def _load_block(entry: Mapping[str, Any]) -> tuple[p.Block, tuple[int, ...]]:
     parts = tuple(
-        _part_class(key)(**_tuples(value))
+        _load_part(key, value)
         for key, value in entry.items()
         if key in _PARTS or key in _STATE_PARTS
     )
     return p.Block(parts=parts, norms=entry["norms"]), _indices(entry["layers"])
+
+
+def _load_part(key: str, entry: Mapping[str, Any]) -> p.Part:
+    values = _tuples(entry)
+    if "weights" in values:
+        values["weights"] = tuple(_load_weight(weight) for weight in values["weights"])
+    return _part_class(key)(**values)
 
 
 def _part_class(key: str) -> Callable[..., p.Part]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from pytest_llmserve.models.spec import Weight
     from pytest_llmserve.models.state_parts import StatePart
 
 
@@ -102,12 +103,14 @@ class Moe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """Small weights of one family: vectors and matrices that nothing divides.
+    """Small weights of one family.
 
-    ``shapes`` holds ``(name, rows, cols)``.
+    ``shapes`` holds ``(name, rows, cols)`` of vectors and matrices that nothing divides;
+    ``weights`` those that parallelism divides or that have a width of their own.
     """
 
     shapes: tuple[tuple[str, int, int], ...]
+    weights: tuple[Weight, ...] = ()
 
 
 Part: TypeAlias = "Attention | Latent | Mlp | Moe | Extra | StatePart"

@@ -279,17 +279,9 @@ def test_llava_next_ends_rows_with_a_vector() -> None:
     assert counts[1] - counts[0] == 64
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("Phi3VForCausalLM", "vision tower and projector of Phi-3-vision"),
-        ("Gemma3nForConditionalGeneration", "towers of Gemma 3n"),
-    ],
-)
-def test_parts_that_are_not_modelled_are_named(name: str, part: str) -> None:
-    model_type = {"Phi3VForCausalLM": "phi3_v"}.get(name, "gemma3n")
-    spec = read({"architectures": [name], "model_type": model_type, **SMALL})
-    assert any(part in item for item in spec.unsupported)
+def test_parts_that_are_not_modelled_are_named() -> None:
+    spec = read({"architectures": ["Phi3VForCausalLM"], "model_type": "phi3_v", **SMALL})
+    assert any("vision tower and projector of Phi-3-vision" in item for item in spec.unsupported)
 
 
 # --- names of the same thing

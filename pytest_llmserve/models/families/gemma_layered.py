@@ -69,18 +69,20 @@ def gemma3n(c: Fields) -> Decoder:
     window = c.size("sliding_window")
     first_shared = layers - c.count("num_kv_shared_layers", default=0)
     widths = _widths(c)
-    extra = (_altup(c), *_layer_embedding(c))
+    altup = _altup(c)
+    inputs = [shape for part in _layer_embedding(c) for shape in part.shapes]
+    extra = replace(altup, shapes=(*altup.shapes, *inputs))
 
     def block_of(index: int) -> Block:
         slides = kinds[index] == "sliding_attention"
         mixer = with_window(part, window if slides else None)
         if index >= first_shared:
             mixer = replace(mixer, reads_shared_cache=True)
-        return Block(parts=(mixer, Mlp(intermediate_size=widths[index]), *extra), norms=5)
+        return Block(parts=(mixer, Mlp(intermediate_size=widths[index]), extra), norms=5)
 
     hidden = hidden_size(c)
     copies = 2 * (c.size("altup_num_inputs") - 1)
-    altup = Weight(
+    projections = Weight(
         name="model.language_model.altup_projections",
         group=Group.OTHER,
         rows=hidden,
@@ -92,7 +94,7 @@ def gemma3n(c: Fields) -> Decoder:
         c,
         stack(c, block_of),
         names="gemma4",
-        extra=(*_outside(c), altup),
+        extra=(*_outside(c), projections, _buffer("model.language_model.scales", 4)),
         rotary_dim=part.head_dim,
         local_rope_theta=c.number("rope_local_base_freq", default=10000.0),
     )
@@ -178,16 +180,43 @@ def _outside(c: Fields) -> tuple[Weight, ...]:
 
 
 def _altup(c: Fields) -> Extra:
+    """AltUp, whole on every rank, and Laurel, whose two matrices are divided by its rank."""
     hidden, inputs, rank = hidden_size(c), c.size("altup_num_inputs"), c.size("laurel_rank")
     return Extra(
         shapes=(
-            ("altup.correct_output_scale", hidden, 1),
             ("altup.correction_coefs", inputs, inputs),
             ("altup.prediction_coefs", inputs**2, inputs),
             ("altup.modality_router", inputs, hidden),
             ("altup.router_norm", hidden, 1),
-            ("laurel.linear_left", rank, hidden),
-            ("laurel.linear_right", hidden, rank),
             ("laurel.post_laurel_norm", hidden, 1),
-        )
+        ),
+        weights=(
+            # vLLM makes it in float32 whatever the model's dtype (0.32).
+            Weight(
+                name="altup.correct_output_scale",
+                group=Group.OTHER,
+                rows=hidden,
+                dtype_bits=32,
+                is_matmul=False,
+            ),
+            _buffer("altup.router_input_scale", 1),
+            Weight(
+                name="laurel.linear_left",
+                group=Group.OTHER,
+                rows=rank,
+                cols=hidden,
+                shard=Shard.COLUMN,
+            ),
+            Weight(
+                name="laurel.linear_right",
+                group=Group.OTHER,
+                rows=hidden,
+                cols=rank,
+                shard=Shard.ROW,
+            ),
+        ),
     )
+
+
+def _buffer(name: str, size: int) -> Weight:
+    return Weight(name=name, group=Group.OTHER, rows=size, is_matmul=False, is_parameter=False)

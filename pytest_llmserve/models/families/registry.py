@@ -216,7 +216,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         "everywhere",
         ("text_config",),
         "gemma3n_text",
-        "towers_gemma:gemma3n",
+        "towers_gemma3n:gemma3n",
     ),
     "Gemma3nForCausalLM": Family("gemma_layered:gemma3n", "everywhere"),
     "DeciLMForCausalLM": Family("varied:nemotron_nas"),

@@ -70,11 +70,3 @@ def _audio(draft: Draft, a: Fields) -> None:
     draft.vector("layers.lconv1d.conv", hidden * a.size("conv_kernel_size"), copies=depth)
     draft.vector("layers.norms", hidden, copies=9 * depth)
     draft.linear("output_proj", a.size("output_proj_dims"), hidden)
-
-
-def gemma3n(top: Fields, text: Fields) -> Tower:
-    """Gemma 3n: a MobileNet and a conformer that the file names but does not describe."""
-    return Tower(
-        weights=(),
-        unsupported=("the vision and audio towers of Gemma 3n (about 1.0 B parameters)",),
-    )

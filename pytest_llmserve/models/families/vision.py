@@ -57,17 +57,20 @@ class Draft:
         """A norm weight, an embedding row or a gate."""
         self._add(f"{self.path}.{name}", size, 1, WHOLE, copies)
 
-    def table(self, name: str, rows: int, cols: int) -> None:
+    def table(self, name: str, rows: int, cols: int, shard: Shard = WHOLE) -> None:
         """An embedding that is looked up."""
-        self._add(f"{self.path}.{name}", rows, cols, WHOLE, 1)
+        self._add(f"{self.path}.{name}", rows, cols, shard, 1)
 
-    def buffer(self, name: str, rows: int, cols: int, dtype_bits: int | None = 32) -> None:
+    def buffer(
+        self, name: str, rows: int, cols: int, dtype_bits: int | None = 32, *, copies: int = 1
+    ) -> None:
         """A table that is computed, not trained."""
         weight = Weight(
             name=f"{self.path}.{name}",
             group=Group.VISION,
             rows=rows,
             cols=cols,
+            copies=copies,
             dtype_bits=dtype_bits,
             is_matmul=False,
             is_parameter=False,
