@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from textwrap import dedent
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,11 +12,9 @@ from pytest_llmserve.manifests.reader import read_file
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from manifest_files import Read
+
     from pytest_llmserve.manifests.launch import Reading
-
-
-class Read(Protocol):
-    def __call__(self, name: str, text: str, **beside: str) -> Reading: ...
 
 
 @pytest.fixture

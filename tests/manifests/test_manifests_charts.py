@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +15,13 @@ from pytest_llmserve.manifests.charts import rendering
 from pytest_llmserve.manifests.options import OwnForm, ReadOptions
 from pytest_llmserve.manifests.reader import read_file
 from pytest_llmserve.verdict import ProblemKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from manifest_files import Read
+
+    from pytest_llmserve.manifests.launch import Launch
 
 RENDERED = """\
 apiVersion: apps/v1
@@ -52,7 +60,7 @@ resources: {limits: {nvidia.com/gpu: 2}}
 """
 
 
-def chart(tmp_path, values=VALUES):
+def chart(tmp_path: Path, values: str = VALUES) -> Path:
     (tmp_path / "templates").mkdir(parents=True)
     (tmp_path / "Chart.yaml").write_text("name: c\n")
     (tmp_path / "values.yaml").write_text(values)
@@ -61,21 +69,22 @@ def chart(tmp_path, values=VALUES):
     return path
 
 
-def words(launch):
+def words(launch: Launch) -> list[str]:
     return [word.text for word in launch.argv]
 
 
-def test_a_template_takes_plain_values_from_its_chart(tmp_path) -> None:
+def test_a_template_takes_plain_values_from_its_chart(tmp_path: Path) -> None:
     reading = read_file(chart(tmp_path), display="t.yaml")
     (launch,) = reading.launches
     assert words(launch) == ["--model=org/model", "--max-model-len=4096"]
     assert [word.location.line for word in launch.argv] == [12, 14]
+    assert launch.image is not None
     assert launch.image.text == "vllm/vllm-openai:v0.12.0"
     assert (launch.gpu.count, launch.replicas) == (2, 3)
     assert reading.problems == ()
 
 
-def test_without_values_every_choice_is_unresolved(tmp_path) -> None:
+def test_without_values_every_choice_is_unresolved(tmp_path: Path) -> None:
     path = tmp_path / "deployment.yaml"
     path.write_text(TEMPLATE)
     reading = read_file(path, display="t.yaml")
@@ -87,7 +96,7 @@ def test_without_values_every_choice_is_unresolved(tmp_path) -> None:
     assert problem.location.line == 13
 
 
-def tool(tmp_path, monkeypatch, name, script) -> None:
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     path = folder / name
@@ -96,7 +105,9 @@ def tool(tmp_path, monkeypatch, name, script) -> None:
     monkeypatch.setenv("PATH", str(folder))
 
 
-def test_helm_runs_only_where_the_policy_allows_it(tmp_path, monkeypatch) -> None:
+def test_helm_runs_only_where_the_policy_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chart(tmp_path / "chart")
     values = tmp_path / "chart" / "values.yaml"
     tool(
@@ -112,7 +123,9 @@ def test_helm_runs_only_where_the_policy_allows_it(tmp_path, monkeypatch) -> Non
     plain = read_file(values, display="values.yaml")
     assert [launch.name for launch in plain.launches] == ["values"]
     assert any(p.kind is ProblemKind.UNRESOLVED for p in plain.launches[0].problems)
-    allowed = read_file(values, display="values.yaml", options=ReadOptions(render={"helm"}))
+    allowed = read_file(
+        values, display="values.yaml", options=ReadOptions(render=frozenset({"helm"}))
+    )
     assert [launch.name for launch in allowed.launches] == ["rendered"]
 
 
@@ -126,7 +139,9 @@ def test_helm_runs_only_where_the_policy_allows_it(tmp_path, monkeypatch) -> Non
         ("print('kind: Service\\napiVersion: v1')", "no server in the output"),
     ],
 )
-def test_a_tool_that_fails_is_never_a_pass(tmp_path, monkeypatch, script, message) -> None:
+def test_a_tool_that_fails_is_never_a_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, message: str
+) -> None:
     chart(tmp_path / "chart")
     if script is None:
         monkeypatch.setenv("PATH", str(tmp_path))
@@ -134,25 +149,29 @@ def test_a_tool_that_fails_is_never_a_pass(tmp_path, monkeypatch, script, messag
         tool(tmp_path, monkeypatch, "helm", script)
     monkeypatch.setattr(rendering, "TIMEOUT_S", 1)
     path = tmp_path / "chart" / "values.yaml"
-    reading = read_file(path, display="values.yaml", options=ReadOptions(render={"helm"}))
+    reading = read_file(
+        path, display="values.yaml", options=ReadOptions(render=frozenset({"helm"}))
+    )
     assert reading.launches == ()
     (problem,) = reading.problems
     assert message in problem.message
     assert "hf_abc" not in problem.message
 
 
-def test_a_kustomization_is_built_where_it_is_allowed(tmp_path, monkeypatch) -> None:
+def test_a_kustomization_is_built_where_it_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "kustomization.yaml"
     path.write_text("resources: [base.yaml]\n")
     refused = read_file(path, display="k.yaml")
     assert refused.launches == ()
     assert 'render = ["kustomize"]' in refused.problems[0].message
     tool(tmp_path, monkeypatch, "kubectl", f"print({RENDERED!r})")
-    built = read_file(path, display="k.yaml", options=ReadOptions(render={"kustomize"}))
+    built = read_file(path, display="k.yaml", options=ReadOptions(render=frozenset({"kustomize"})))
     assert [launch.name for launch in built.launches] == ["rendered"]
 
 
-def test_values_of_an_unknown_chart_are_unresolved(read) -> None:
+def test_values_of_an_unknown_chart_are_unresolved(read: Read) -> None:
     text = """\
     vllm:
       image: {repository: vllm/vllm-openai, tag: v0.12.0}
@@ -165,13 +184,14 @@ def test_values_of_an_unknown_chart_are_unresolved(read) -> None:
     """
     chat, tgi = read("values.yaml", text).launches
     assert words(chat) == ["org/model", "--max-num-seqs", "8", "--max-model-len=4096"]
+    assert chat.image is not None
     assert chat.image.text == "vllm/vllm-openai:v0.12.0"
     assert (chat.gpu.count, chat.is_deployed) == (1, True)
     assert [p.kind for p in chat.problems] == [ProblemKind.UNRESOLVED]
     assert (tgi.runtime, tgi.is_deployed) == ("tgi", False)
 
 
-def test_misplaced_arguments_of_the_production_stack_are_told(read) -> None:
+def test_misplaced_arguments_of_the_production_stack_are_told(read: Read) -> None:
     text = """\
     servingEngineSpec:
       modelSpec:
@@ -194,7 +214,7 @@ fleet:
 """
 
 
-def test_a_form_of_ones_own(tmp_path) -> None:
+def test_a_form_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "fleet" / "prod.yaml"
     path.parent.mkdir()
     path.write_text(OWN)
@@ -218,7 +238,7 @@ def test_a_form_of_ones_own(tmp_path) -> None:
     assert {launch.form for launch in elsewhere.launches} == {"helm values"}
 
 
-def test_an_own_form_that_does_not_fit_is_told(tmp_path) -> None:
+def test_an_own_form_that_does_not_fit_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("fleet: {chat: {engine: {}}}\n")
     for form in (
@@ -231,7 +251,7 @@ def test_an_own_form_that_does_not_fit_is_told(tmp_path) -> None:
         assert reading.problems[0].kind is ProblemKind.UNKNOWN
 
 
-def test_a_plain_manifest_loads_no_other_reader(tmp_path) -> None:
+def test_a_plain_manifest_loads_no_other_reader(tmp_path: Path) -> None:
     path = tmp_path / "d.yaml"
     path.write_text(RENDERED)
     code = (
@@ -260,13 +280,13 @@ def test_a_plain_manifest_loads_no_other_reader(tmp_path) -> None:
         "scenario: a\n",
     ],
 )
-def test_settings_of_something_else_are_no_server(read, text) -> None:
+def test_settings_of_something_else_are_no_server(read: Read, text: str) -> None:
     reading = read("settings.yaml", text)
     assert reading.launches == ()
     assert [p.kind for p in reading.problems] == [ProblemKind.UNKNOWN]
 
 
-def test_a_model_service_starts_what_its_chart_writes(read):
+def test_a_model_service_starts_what_its_chart_writes(read: Read) -> None:
     text = """\
     modelArtifacts: {name: org/model, uri: "pvc://claim/models/m"}
     multinode: true
@@ -291,7 +311,7 @@ def test_a_model_service_starts_what_its_chart_writes(read):
     assert prefill.gpu.count == 4
 
 
-def test_a_ray_server_of_the_production_stack_has_one_instance(read):
+def test_a_ray_server_of_the_production_stack_has_one_instance(read: Read) -> None:
     text = """\
     servingEngineSpec:
       modelSpec:

@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from pytest_llmserve.verdict import ProblemKind
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def words(launch):
+    from manifest_files import Read
+
+    from pytest_llmserve.manifests.launch import Launch
+
+
+def words(launch: Launch) -> list[str]:
     return [word.text for word in launch.argv]
 
 
@@ -14,7 +23,7 @@ def service(rest: str) -> str:
     return f"services:\n  chat:\n    image: vllm/vllm-openai:v0.12.0\n{rows}"
 
 
-def test_a_string_command_is_split_and_placed(read) -> None:
+def test_a_string_command_is_split_and_placed(read: Read) -> None:
     text = service("""
 command: >
   --model ${MODEL:-org/m}
@@ -39,7 +48,7 @@ deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 2, capabil
     assert reading.problems == ()
 
 
-def test_a_list_command(read) -> None:
+def test_a_list_command(read: Read) -> None:
     text = service("""
 command:
   - --model
@@ -59,7 +68,7 @@ command:
     assert [word.location.line for word in launch.argv] == [5, 6, 7, 8, 9]
 
 
-def test_values_come_from_the_env_file_beside(read, tmp_path) -> None:
+def test_values_come_from_the_env_file_beside(read: Read, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(
         "# comment\nexport MODEL='org/m' \nLEN=4096 # tokens\nBOTH=${MODEL}-x\nEMPTY=\n"
     )
@@ -68,7 +77,7 @@ def test_values_come_from_the_env_file_beside(read, tmp_path) -> None:
     assert words(launch) == ["--model", "org/m", "--len", "4096", "--n", "org/m-x", "--e", "d"]
 
 
-def test_env_file_key_feeds_the_container_only(read) -> None:
+def test_env_file_key_feeds_the_container_only(read: Read) -> None:
     text = service("""
 env_file: vars.env
 environment: [B=$LEN, "C=c"]
@@ -81,14 +90,14 @@ entrypoint: [sh, -c, 'vllm serve $$MODEL --len "$LEN" --c $$C']
     assert c.text == "c"
 
 
-def test_nested_defaults_and_dollars(read) -> None:
+def test_nested_defaults_and_dollars(read: Read) -> None:
     text = service("command: ['${A:-${B:-deep}}', '$$HOME', '${A:?needed}', 'a$', '$1']")
     (launch,) = read("compose.yaml", text).launches
     assert words(launch) == ["deep", "$HOME", "${A}", "a$", "$1"]
     assert [word.unresolved for word in launch.argv] == [(), (), ("A",), (), ()]
 
 
-def test_a_script_with_parameters(read) -> None:
+def test_a_script_with_parameters(read: Read) -> None:
     text = service("""
 entrypoint:
   - /bin/bash
@@ -114,7 +123,7 @@ environment: {EAGER: 1}
     assert [word.location.line for word in launch.argv] == [12, 14, 14, 10, 10]
 
 
-def test_what_compose_refuses(read) -> None:
+def test_what_compose_refuses(read: Read) -> None:
     text = service("entrypoint: [sh, -c, 'vllm serve ${ARGS[@]}']")
     (launch,) = read("compose.yaml", text).launches
     refused = [p for p in launch.problems if p.kind is ProblemKind.REFUSED]
@@ -122,7 +131,7 @@ def test_what_compose_refuses(read) -> None:
     assert refused[0].location.line == 4
 
 
-def test_anchors_merges_and_extends(read) -> None:
+def test_anchors_merges_and_extends(read: Read) -> None:
     text = """\
     x-gpu: &gpu
       gpus: all
@@ -168,12 +177,12 @@ def test_anchors_merges_and_extends(read) -> None:
         ("restart: always", None, ""),
     ],
 )
-def test_gpus(read, rest, count, source) -> None:
+def test_gpus(read: Read, rest: str, count: int | None, source: str) -> None:
     (launch,) = read("compose.yaml", service(f"command: --model m\n{rest}")).launches
     assert (launch.gpu.count, launch.gpu.count_source) == (count, source)
 
 
-def test_a_gpu_count_that_is_not_known(read) -> None:
+def test_a_gpu_count_that_is_not_known(read: Read) -> None:
     (launch,) = read("compose.yaml", service("command: -m x\ngpus: [{count: $GPUS}]")).launches
     (problem,) = launch.problems
     assert problem.kind is ProblemKind.UNRESOLVED
@@ -181,7 +190,7 @@ def test_a_gpu_count_that_is_not_known(read) -> None:
     assert ".env" in problem.message
 
 
-def test_profiles_scale_and_replicas(read, tmp_path) -> None:
+def test_profiles_scale_and_replicas(read: Read, tmp_path: Path) -> None:
     text = """\
     services:
       a: {image: vllm/vllm-openai, command: [m], profiles: [pd]}
@@ -195,7 +204,7 @@ def test_profiles_scale_and_replicas(read, tmp_path) -> None:
     assert read("compose.yaml", text).launches[0].is_deployed
 
 
-def test_an_unknown_image_variable(read) -> None:
+def test_an_unknown_image_variable(read: Read) -> None:
     text = "services:\n  a:\n    image: ${IMG}\n    command: vllm serve m\n"
     (launch,) = read("compose.yaml", text).launches
     (problem,) = launch.problems
@@ -203,7 +212,7 @@ def test_an_unknown_image_variable(read) -> None:
     assert "IMG" in problem.message
 
 
-def test_healthchecks_and_helpers_are_no_servers(read) -> None:
+def test_healthchecks_and_helpers_are_no_servers(read: Read) -> None:
     text = """\
     services:
       web:
@@ -219,7 +228,7 @@ def test_healthchecks_and_helpers_are_no_servers(read) -> None:
     assert "service web" in reading.problems[0].message
 
 
-def test_configs_and_volumes_hold_the_config_file(read) -> None:
+def test_configs_and_volumes_hold_the_config_file(read: Read) -> None:
     text = """\
     configs: {inline: {content: "max-num-seqs: ${SEQS:-8}"}}
     services:
@@ -238,12 +247,12 @@ def test_configs_and_volumes_hold_the_config_file(read) -> None:
 
 
 @pytest.mark.parametrize("key", ["include: [x.yaml]"])
-def test_what_is_not_read_yet_is_said(read, key) -> None:
+def test_what_is_not_read_yet_is_said(read: Read, key: str) -> None:
     reading = read("compose.yaml", f"{key}\nservices: {{a: {{image: redis}}}}\n")
     assert "form not read yet" in reading.problems[0].message
 
 
-def test_an_override_beside_is_said(read, tmp_path) -> None:
+def test_an_override_beside_is_said(read: Read, tmp_path: Path) -> None:
     (tmp_path / "docker-compose.override.yml").write_text("services: {}\n")
     reading = read("docker-compose.yml", service("command: --model m"))
     assert len(reading.launches) == 1
@@ -252,7 +261,7 @@ def test_an_override_beside_is_said(read, tmp_path) -> None:
     assert "docker compose config" in problem.message
 
 
-def test_operators_and_backslashes_in_a_string_command(read) -> None:
+def test_operators_and_backslashes_in_a_string_command(read: Read) -> None:
     text = service(
         """
 command: |
@@ -265,7 +274,7 @@ command: |
     assert [p.location.line for p in launch.problems] == [6, 5]
 
 
-def test_a_quote_that_is_not_closed(read) -> None:
+def test_a_quote_that_is_not_closed(read: Read) -> None:
     reading = read("compose.yaml", service("command: --model 'm"))
     problems = [*reading.problems, *(p for x in reading.launches for p in x.problems)]
     assert any("not closed" in p.message and p.location.line == 4 for p in problems)

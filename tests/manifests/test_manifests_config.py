@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import yaml
 
@@ -12,8 +14,11 @@ from pytest_llmserve.manifests.variables import mark_placeholders, parse_env_fil
 from pytest_llmserve.manifests.vllm_config import python_value
 from pytest_llmserve.manifests.yaml_nodes import Mapping, Scalar, documents
 
+if TYPE_CHECKING:
+    from manifest_files import Read
 
-def test_a_config_file_of_its_own(read) -> None:
+
+def test_a_config_file_of_its_own(read: Read) -> None:
     text = """\
     # settings
     model: org/m
@@ -57,7 +62,7 @@ def test_a_config_file_of_its_own(read) -> None:
         ("a: 1\na: 2\n", "stands twice"),
     ],
 )
-def test_a_named_config_that_is_broken(read, text, message) -> None:
+def test_a_named_config_that_is_broken(read: Read, text: str, message: str) -> None:
     (launch,) = read("run.sh", "vllm serve m --config c.yaml\n", c__yaml=text).launches
     (problem,) = launch.problems
     assert message in problem.message
@@ -71,7 +76,7 @@ SCALARS = (
 
 
 @pytest.mark.parametrize("text", SCALARS.split("|"))
-def test_scalars_mean_what_pyyaml_makes_of_them(text) -> None:
+def test_scalars_mean_what_pyyaml_makes_of_them(text: str) -> None:
     node = Scalar("f", 1, 1, text, None, None, 1, [text])
     try:
         expected = yaml.safe_load(text)
@@ -111,7 +116,7 @@ def scalar_places(text: str, key: str) -> tuple[str, list[tuple[int, int | None]
         ("k: 'it''s\n  a'\n", "it's a", [(1, 5), (1, 6), (1, 9), (2, 3)]),
     ],
 )
-def test_scalar_places(text, value, places) -> None:
+def test_scalar_places(text: str, value: str, places: list[tuple[int, int]]) -> None:
     assert scalar_places(text, "k") == (value, places)
 
 
@@ -147,7 +152,7 @@ def test_marks_do_not_nest() -> None:
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "--api-key", "AWS_SECRET_ACCESS_KEY", "password"])
-def test_secret_names(name) -> None:
+def test_secret_names(name: str) -> None:
     assert is_secret_name(name)
     assert masked(name, "abc") == "***"
     assert masked(name, "4096") == "4096"
@@ -156,7 +161,7 @@ def test_secret_names(name) -> None:
 @pytest.mark.parametrize(
     "name", ["max_num_batched_tokens", "--tokenizer", "MODEL", "--ssl-keyfile", "MONKEY"]
 )
-def test_names_that_hold_no_secret(name) -> None:
+def test_names_that_hold_no_secret(name: str) -> None:
     assert not is_secret_name(name)
     assert masked(name, "abc") == "abc"
 
@@ -180,7 +185,7 @@ def test_secret_flags() -> None:
         ("https://huggingface.co/a", "https://huggingface.co/a"),
     ],
 )
-def test_urls_and_token_shapes(text, shown) -> None:
+def test_urls_and_token_shapes(text: str, shown: str) -> None:
     assert masked_text(text) == shown
 
 
@@ -222,7 +227,7 @@ def test_env_file_rules() -> None:
         ("tini -- vllm serve m", "vllm"),
     ],
 )
-def test_programs(line, runtime) -> None:
+def test_programs(line: str, runtime: str) -> None:
     start = find_start(line.split())
     assert start is not None
     assert (start.kind, start.runtime) == ("server", runtime)
@@ -232,5 +237,5 @@ def test_programs(line, runtime) -> None:
     "line",
     ["vllm", "vllm chat", "python3 x.py", "echo vllm serve", "ollama pull x", "pip install vllm"],
 )
-def test_programs_that_serve_nothing(line) -> None:
+def test_programs_that_serve_nothing(line: str) -> None:
     assert find_start(line.split()) is None

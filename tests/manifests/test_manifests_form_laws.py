@@ -13,6 +13,10 @@ from pytest_llmserve.manifests.launch import Reading
 from pytest_llmserve.manifests.reader import read_file
 
 from test_manifests_forms import EXAMPLES  # isort: skip
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MODEL = "Qwen/Qwen3-8B"
 NAMES = ["max-model-len", "kv-cache-dtype", "served-model-name", "max_num_seqs", "hf-overrides"]
@@ -34,99 +38,99 @@ QUIET = settings(
 )
 
 
-def quoted(words):
+def quoted(words: list[str]) -> str:
     return json.dumps(words, ensure_ascii=False)
 
 
-def script(words):
+def script(words: list[str]) -> str:
     return json.dumps(shlex.join(["vllm", "serve", MODEL, *words]), ensure_ascii=False)
 
 
-def pod(words, command='["vllm", "serve", "Qwen/Qwen3-8B"]') -> str:
+def pod(words: list[str], command: str = '["vllm", "serve", "Qwen/Qwen3-8B"]') -> str:
     return f"{{containers: [{{image: x, command: {command}, args: {quoted(words)}}}]}}"
 
 
-def kind(kind, spec, version="v1") -> str:
+def kind(kind: str, spec: str, version: str = "v1") -> str:
     return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: chat}}\nspec: {spec}\n"
 
 
-def dynamo(words):
+def dynamo(words: list[str]) -> str:
     main = f"{{image: x, command: [python3, -m, dynamo.vllm], args: {quoted(words)}}}"
     spec = f"{{services: {{w: {{extraPodSpec: {{mainContainer: {main}}}}}}}}}"
     return kind("DynamoGraphDeployment", spec, "nvidia.com/v1alpha1")
 
 
-def modelservice(words) -> str:
+def modelservice(words: list[str]) -> str:
     container = f"{{image: x, modelCommand: vllmServe, args: {quoted(words)}}}"
     return f"modelArtifacts: {{uri: hf://{MODEL}}}\ndecode: {{containers: [{container}]}}\n"
 
 
-def production_stack(words) -> str:
+def production_stack(words: list[str]) -> str:
     spec = f"{{name: a, modelURL: {MODEL}, vllmConfig: {{extraArgs: {quoted(words)}}}}}"
     return f"servingEngineSpec: {{modelSpec: [{spec}]}}\n"
 
 
-def compose(words) -> str:
+def compose(words: list[str]) -> str:
     escaped = [word.replace("$", "$$") for word in words]
     return f"services: {{a: {{image: vllm/vllm-openai, command: {quoted(escaped)}}}}}\n"
 
 
-def compose_string(words) -> str:
+def compose_string(words: list[str]) -> str:
     command = json.dumps(shlex.join(words), ensure_ascii=False)
     return f"services: {{a: {{image: vllm/vllm-openai, command: {command}}}}}\n"
 
 
-def isvc(words):
+def isvc(words: list[str]) -> str:
     model = f"{{modelFormat: {{name: huggingface}}, args: {quoted(words)}}}"
     return kind("InferenceService", f"{{predictor: {{model: {model}}}}}", "serving.kserve.io/v1")
 
 
-def llmisvc(words):
+def llmisvc(words: list[str]) -> str:
     value = json.dumps(shlex.join(words), ensure_ascii=False)
     template = f"{{containers: [{{env: [{{name: VLLM_ADDITIONAL_ARGS, value: {value}}}]}}]}}"
     return kind("LLMInferenceService", f"{{model: {{uri: x}}, template: {template}}}")
 
 
-def ome(words):
+def ome(words: list[str]) -> str:
     runner = f"{{image: x, command: [vllm, serve, m], args: {quoted(words)}}}"
     spec = f"{{engineConfig: {{runner: {runner}}}}}"
     return kind("ClusterServingRuntime", spec, "ome.io/v1beta1")
 
 
-def playground(words):
+def playground(words: list[str]) -> str:
     config = f"{{args: {quoted(words)}}}"
     spec = f"{{modelClaim: {{modelName: m}}, backendRuntimeConfig: {config}}}"
     return kind("Playground", spec, "inference.llmaz.io/v1alpha1")
 
 
-def storm(words):
+def storm(words: list[str]) -> str:
     roles = f"[{{name: a, template: {{spec: {pod(words)}}}}}]"
     return kind("StormService", f"{{template: {{spec: {{roles: {roles}}}}}}}")
 
 
-def values(words) -> str:
+def values(words: list[str]) -> str:
     return f"image: {{repository: vllm/vllm-openai, tag: v0.19.1}}\nextraArgs: {quoted(words)}\n"
 
 
-def dockerfile(words) -> str:
+def dockerfile(words: list[str]) -> str:
     return f"FROM vllm/vllm-openai:v0.19.1\nCMD {quoted(words)}\n"
 
 
-def llama_swap(words) -> str:
+def llama_swap(words: list[str]) -> str:
     return f"healthCheckTimeout: 1\nmodels: {{a: {{cmd: {script(words)}}}}}\n"
 
 
-def truss(words) -> str:
+def truss(words: list[str]) -> str:
     inner = shlex.quote(shlex.join(["vllm", "serve", MODEL, *words]))
     command = json.dumps(f"sh -c {inner}", ensure_ascii=False)
     return f"model_name: a\ndocker_server: {{start_command: {command}}}\n"
 
 
-def skypilot(words) -> str:
+def skypilot(words: list[str]) -> str:
     return f"resources: {{accelerators: L4}}\nrun: {script(words)}\n"
 
 
-def blueprint(words):
+def blueprint(words: list[str]) -> str:
     recipe = {"recipe_id": "a", "recipe_image_uri": "vllm/vllm-openai"}
     return json.dumps({**recipe, "recipe_container_command_args": words})
 
@@ -169,7 +173,9 @@ FORMS = {
 @given(flags=FLAGS)
 @example(flags=[("hf-overrides", '{"a": "it\'s \\"b\\""}')])
 @QUIET
-def test_arguments_written_into_a_form_are_read_back(tmp_path, name, flags) -> None:
+def test_arguments_written_into_a_form_are_read_back(
+    tmp_path: Path, name: str, flags: list[tuple[str, str]]
+) -> None:
     words = [word for flag, value in flags for word in (f"--{flag}", value)]
     path = tmp_path / name
     path.write_text(FORMS[name](words), encoding="utf-8")
@@ -192,7 +198,9 @@ PIECES = st.sampled_from(
 @pytest.mark.parametrize("seed", EXAMPLES, ids=lambda seed: seed["title"])
 @given(data=st.data())
 @QUIET
-def test_mutated_files_yield_only_located_problems(tmp_path, seed, data) -> None:
+def test_mutated_files_yield_only_located_problems(
+    tmp_path: Path, seed: dict[str, str], data: st.DataObject
+) -> None:
     text = seed["text"]
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(text)))

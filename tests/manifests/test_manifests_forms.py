@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_llmserve.manifests.reader import read_file
 from pytest_llmserve.policy import Facts
 from pytest_llmserve.servers.gpus import gpu_count
+
+if TYPE_CHECKING:
+    from pytest_llmserve.manifests.launch import Launch
 
 PAGE = (Path(__file__).parents[2] / "docs" / "forms.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(
@@ -21,7 +25,7 @@ EXAMPLE = re.compile(
 EXAMPLES = [match.groupdict() for match in EXAMPLE.finditer(PAGE)]
 
 
-def shown(launch) -> str:
+def shown(launch: Launch) -> str:
     """A launch as the page writes it."""
     count = gpu_count(launch, Facts())
     kinds = dict.fromkeys(kind for label in launch.gpu.labels for kind in label.alternatives)
@@ -33,7 +37,7 @@ def shown(launch) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["title"])
-def test_the_page_shows_what_is_read(tmp_path, example) -> None:
+def test_the_page_shows_what_is_read(tmp_path: Path, example: dict[str, str]) -> None:
     path = tmp_path / example["name"]
     path.write_text(example["text"], encoding="utf-8")
     reading = read_file(path, display=example["name"])
@@ -48,7 +52,7 @@ def test_every_form_of_the_table_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["title"])
-def test_every_argument_knows_its_line(tmp_path, example) -> None:
+def test_every_argument_knows_its_line(tmp_path: Path, example: dict[str, str]) -> None:
     path = tmp_path / example["name"]
     path.write_text(example["text"], encoding="utf-8")
     rows = example["text"].split("\n")

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_llmserve.verdict import ProblemKind
 
+if TYPE_CHECKING:
+    from manifest_files import Read
 
-def words(launch):
+    from pytest_llmserve.manifests.launch import Launch
+
+
+def words(launch: Launch) -> list[str]:
     return [word.text for word in launch.argv]
 
 
@@ -34,7 +40,7 @@ EXEC = """\
 """
 
 
-def test_exec_form_gives_words_with_their_lines(read) -> None:
+def test_exec_form_gives_words_with_their_lines(read: Read) -> None:
     reading = read("d.yaml", deployment(EXEC, spec="replicas: 3\n"))
     (launch,) = reading.launches
     assert reading.problems == ()
@@ -65,14 +71,14 @@ def test_exec_form_gives_words_with_their_lines(read) -> None:
         ("vllm/vllm-openai:latest", "vllm serve"),
     ],
 )
-def test_args_alone_go_to_the_image_entrypoint(read, image, entrypoint) -> None:
+def test_args_alone_go_to_the_image_entrypoint(read: Read, image: str, entrypoint: str) -> None:
     reading = read("d.yaml", deployment(f"- image: {image}\n  args: [--model, m]\n"))
     (launch,) = reading.launches
     assert launch.entrypoint == entrypoint
     assert words(launch) == ["--model", "m"]
 
 
-def test_command_decides_before_image_and_name(read) -> None:
+def test_command_decides_before_image_and_name(read: Read) -> None:
     container = """\
 - name: vllm
   image: vllm/vllm-openai:v0.12.0
@@ -100,7 +106,7 @@ def test_command_decides_before_image_and_name(read) -> None:
         ("- image: x\n  command: [python3, -m, dynamo.trtllm, --model, m]\n", "tensorrt_llm"),
     ],
 )
-def test_other_runtimes_are_named(read, container, runtime) -> None:
+def test_other_runtimes_are_named(read: Read, container: str, runtime: str) -> None:
     (launch,) = read("d.yaml", deployment(container)).launches
     assert launch.runtime == runtime
 
@@ -115,14 +121,14 @@ def test_other_runtimes_are_named(read, container, runtime) -> None:
         "- image: x\n  command: [bash, multi-node-serving.sh, worker]\n",
     ],
 )
-def test_routers_sidecars_and_clients_are_no_servers(read, container) -> None:
+def test_routers_sidecars_and_clients_are_no_servers(read: Read, container: str) -> None:
     reading = read("d.yaml", deployment(container))
     assert reading.launches == ()
     assert reading.problems
     assert "container" in reading.ignored[0]
 
 
-def test_probe_and_lifecycle_commands_are_not_launches(read) -> None:
+def test_probe_and_lifecycle_commands_are_not_launches(read: Read) -> None:
     container = EXEC + (
         "  livenessProbe: {exec: {command: [sh, -c, vllm serve probe]}}\n"
         "  lifecycle: {preStop: {exec: {command: [vllm, serve, late]}}}\n"
@@ -131,14 +137,14 @@ def test_probe_and_lifecycle_commands_are_not_launches(read) -> None:
     assert words(launch)[0] == "org/model-7b"
 
 
-def test_init_containers_are_ignored(read) -> None:
+def test_init_containers_are_ignored(read: Read) -> None:
     pod = "initContainers:\n- {name: fetch, image: x, command: [vllm, serve, no]}\n"
     reading = read("d.yaml", deployment(EXEC, pod=pod))
     assert len(reading.launches) == 1
     assert "Deployment/chat init container fetch" in reading.ignored
 
 
-def test_kubelet_variables(read) -> None:
+def test_kubelet_variables(read: Read) -> None:
     container = """\
 - image: vllm/vllm-openai:v0.12.0
   command: [vllm, serve, $(MODEL), --max-model-len=$(LEN), --x=$(MISSING), --y=$$(MODEL)]
@@ -157,7 +163,7 @@ def test_kubelet_variables(read) -> None:
     assert escaped.text == "--y=$(MODEL)"
 
 
-def test_env_from_config_maps_of_the_same_file(read) -> None:
+def test_env_from_config_maps_of_the_same_file(read: Read) -> None:
     text = (
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n"
         "data: {MODEL: org/m, HF_TOKEN: hf_abcdefghijklmnopqrst}\n---\n"
@@ -172,7 +178,7 @@ def test_env_from_config_maps_of_the_same_file(read) -> None:
     assert launch.env["HF_TOKEN"].text == "***"
 
 
-def test_secret_references_are_unresolved_where_they_are_used(read) -> None:
+def test_secret_references_are_unresolved_where_they_are_used(read: Read) -> None:
     container = """\
 - image: vllm/vllm-openai:v0.12.0
   args: [--model, m, --host, $(POD_IP)]
@@ -183,7 +189,7 @@ def test_secret_references_are_unresolved_where_they_are_used(read) -> None:
     assert launch.problems == ()
 
 
-def test_placeholders_of_other_tools_are_unresolved(read) -> None:
+def test_placeholders_of_other_tools_are_unresolved(read: Read) -> None:
     container = """\
 - image: IMAGE_NAME
   args: ["--model=${MODEL_NAME}", "--max-model-len", "<length>", "{{ .Values.seqs }}"]
@@ -201,7 +207,7 @@ def test_placeholders_of_other_tools_are_unresolved(read) -> None:
     assert launch.image.unresolved == ("IMAGE_NAME",)
 
 
-def test_block_script_lines_are_exact(read) -> None:
+def test_block_script_lines_are_exact(read: Read) -> None:
     container = """\
 - image: vllm/vllm-openai:v0.12.0
   command: [/bin/bash, -c]
@@ -226,7 +232,7 @@ def test_block_script_lines_are_exact(read) -> None:
     assert launch.env["LEN"].text == "8192"
 
 
-def test_double_quoted_scalar_over_two_lines(read) -> None:
+def test_double_quoted_scalar_over_two_lines(read: Read) -> None:
     container = """\
 - image: vllm/vllm-openai:v0.8.5
   command:
@@ -242,7 +248,9 @@ def test_double_quoted_scalar_over_two_lines(read) -> None:
 
 
 @pytest.mark.parametrize("dashes", [["--"], ["dummy-arg"], ["bash"]])
-def test_what_follows_the_script_is_dollar_zero_and_then_arguments(read, dashes) -> None:
+def test_what_follows_the_script_is_dollar_zero_and_then_arguments(
+    read: Read, dashes: list[str]
+) -> None:
     container = (
         "- image: x\n  command: [bash, -lc, 'exec vllm serve \"$@\"']\n"
         f"  args: {[*dashes, 'org/m', '--max-model-len', '10']}\n"
@@ -251,7 +259,7 @@ def test_what_follows_the_script_is_dollar_zero_and_then_arguments(read, dashes)
     assert words(launch) == ["org/m", "--max-model-len", "10"]
 
 
-def test_unquoted_numbers_are_refused_by_kubernetes(read) -> None:
+def test_unquoted_numbers_are_refused_by_kubernetes(read: Read) -> None:
     container = """\
 - image: vllm/vllm-openai:v0.12.0
   args: [--model, m, --max-model-len, 4096, --port, "8000", --flag, true]
@@ -264,7 +272,7 @@ def test_unquoted_numbers_are_refused_by_kubernetes(read) -> None:
     assert words(launch)[3] == "4096"
 
 
-def test_one_item_with_a_blank_is_refused_and_read_as_meant(read) -> None:
+def test_one_item_with_a_blank_is_refused_and_read_as_meant(read: Read) -> None:
     container = """\
 - image: vllm/vllm-openai:v0.12.0
   args: [--model, m, "--max-model-len 4096", '{"a": 1}']
@@ -276,20 +284,20 @@ def test_one_item_with_a_blank_is_refused_and_read_as_meant(read) -> None:
     assert "one argument with a blank inside" in problem.message
 
 
-def test_a_whole_command_line_in_one_item(read) -> None:
+def test_a_whole_command_line_in_one_item(read: Read) -> None:
     container = '- image: x\n  command: ["vllm serve org/m --max-model-len 10"]\n'
     (launch,) = read("d.yaml", deployment(container)).launches
     assert words(launch) == ["org/m", "--max-model-len", "10"]
     assert launch.problems[0].kind is ProblemKind.REFUSED
 
 
-def test_command_as_a_string_is_refused(read) -> None:
+def test_command_as_a_string_is_refused(read: Read) -> None:
     (launch,) = read("d.yaml", deployment("- image: x\n  command: vllm serve org/m\n")).launches
     assert words(launch) == ["org/m"]
     assert "takes a list" in launch.problems[0].message
 
 
-def test_the_image_already_starts_the_server(read) -> None:
+def test_the_image_already_starts_the_server(read: Read) -> None:
     container = "- image: vllm/vllm-openai:v0.12.0\n  args: [vllm, serve, org/m]\n"
     (launch,) = read("d.yaml", deployment(container)).launches
     assert words(launch) == ["org/m"]
@@ -297,14 +305,14 @@ def test_the_image_already_starts_the_server(read) -> None:
     assert "already starts 'vllm serve'" in launch.problems[0].message
 
 
-def test_an_unknown_image_with_vllm_flags_is_taken_as_vllm_with_a_warning(read) -> None:
+def test_an_unknown_image_with_vllm_flags_is_taken_as_vllm_with_a_warning(read: Read) -> None:
     container = "- image: registry.corp/llm:1\n  args: [--model=m, --max_model_len=10]\n"
     (launch,) = read("d.yaml", deployment(container)).launches
     assert launch.runtime == "vllm"
     assert launch.problems[0].kind is ProblemKind.WARNING
 
 
-def test_a_launch_hidden_in_a_script_of_the_image(read) -> None:
+def test_a_launch_hidden_in_a_script_of_the_image(read: Read) -> None:
     reading = read(
         "d.yaml",
         deployment("- image: vllm/vllm-openai:v0.12.0\n  command: [bash, /opt/start.sh]\n"),
@@ -314,7 +322,7 @@ def test_a_launch_hidden_in_a_script_of_the_image(read) -> None:
     assert "/opt/start.sh" in problem.message
 
 
-def test_a_script_and_a_config_from_a_config_map(read) -> None:
+def test_a_script_and_a_config_from_a_config_map(read: Read) -> None:
     text = (
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: files}\ndata:\n"
         "  start.sh: |\n    vllm serve org/m --config /etc/llm/conf.yaml\n"
@@ -334,7 +342,7 @@ def test_a_script_and_a_config_from_a_config_map(read) -> None:
     assert (entry.key, entry.value, entry.location.line) == ("max-model-len", 4096, 8)
 
 
-def test_replicas_zero_and_suspended_jobs_are_not_deployed(read) -> None:
+def test_replicas_zero_and_suspended_jobs_are_not_deployed(read: Read) -> None:
     (off,) = read("d.yaml", deployment(EXEC, spec="replicas: 0\n")).launches
     (job,) = read("d.yaml", deployment(EXEC, kind="Job", spec="suspend: true\n")).launches
     assert not off.is_deployed
@@ -342,12 +350,12 @@ def test_replicas_zero_and_suspended_jobs_are_not_deployed(read) -> None:
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet", "ReplicaSet", "Job"])
-def test_other_workloads(read, kind) -> None:
+def test_other_workloads(read: Read, kind: str) -> None:
     (launch,) = read("d.yaml", deployment(EXEC, kind=kind)).launches
     assert launch.form == f"kubernetes {kind}"
 
 
-def test_cron_jobs_pods_and_lists(read) -> None:
+def test_cron_jobs_pods_and_lists(read: Read) -> None:
     template = indent("containers:\n" + EXEC, "  ")
     pod = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: one}}\nspec:\n{template}"
     cron = (
@@ -359,7 +367,7 @@ def test_cron_jobs_pods_and_lists(read) -> None:
     assert [launch.name for launch in reading.launches] == ["one", "two", "one-2"]
 
 
-def test_stateful_set_replicas_as_nodes_of_one_server(read) -> None:
+def test_stateful_set_replicas_as_nodes_of_one_server(read: Read) -> None:
     container = "- image: x\n  command: [vllm, serve, m, --nnodes, '2', --node-rank, $(RANK)]\n"
     container += "  resources: {limits: {nvidia.com/gpu: 8}}\n"
     (launch,) = read(
@@ -395,7 +403,7 @@ spec:
 """
 
 
-def test_leader_worker_set_multiplies_by_its_size(read) -> None:
+def test_leader_worker_set_multiplies_by_its_size(read: Read) -> None:
     (launch,) = read("l.yaml", LWS.replace("WORKER", "sh, -c, ray start --address $X")).launches
     assert words(launch) == ["org/m", "-pp", "2", "-dp", "8"]
     assert (launch.gpu.count_per_pod, launch.gpu.count, launch.replicas) == (8, 16, 2)
@@ -403,19 +411,19 @@ def test_leader_worker_set_multiplies_by_its_size(read) -> None:
     assert [word.location.line for word in launch.argv] == [15] * 5
 
 
-def test_a_headless_worker_belongs_to_its_leader(read) -> None:
+def test_a_headless_worker_belongs_to_its_leader(read: Read) -> None:
     text = LWS.replace("WORKER", "vllm, serve, org/m, --headless")
     reading = read("l.yaml", text)
     assert [launch.name for launch in reading.launches] == ["big"]
     assert any("worker pods of the leader" in row for row in reading.ignored)
 
 
-def test_a_worker_with_a_server_of_its_own(read) -> None:
+def test_a_worker_with_a_server_of_its_own(read: Read) -> None:
     reading = read("l.yaml", LWS.replace("WORKER", "vllm, serve, other/m"))
     assert [launch.name for launch in reading.launches] == ["big/leader", "big/worker"]
 
 
-def test_worker_template_alone(read) -> None:
+def test_worker_template_alone(read: Read) -> None:
     text = LWS.replace("leaderTemplate", "ignoredTemplate").replace(
         "WORKER", "vllm, serve, org/m, -dpr, $(LWS_WORKER_INDEX)"
     )
@@ -424,7 +432,7 @@ def test_worker_template_alone(read) -> None:
     assert launch.argv[2].unresolved == ("LWS_WORKER_INDEX",)
 
 
-def test_group_size_that_is_not_known(read) -> None:
+def test_group_size_that_is_not_known(read: Read) -> None:
     text = LWS.replace("size: 2", "size: ${NODES}").replace("WORKER", "sleep")
     reading = read("l.yaml", text)
     (launch,) = reading.launches
@@ -443,7 +451,7 @@ def test_group_size_that_is_not_known(read) -> None:
         ("{claims: [{name: gpu}]}", "resourceClaims"),
     ],
 )
-def test_gpu_counts_that_do_not_work(read, resources, message) -> None:
+def test_gpu_counts_that_do_not_work(read: Read, resources: str, message: str) -> None:
     container = f"- image: x\n  command: [vllm, serve, m]\n  resources: {resources}\n"
     (launch,) = read("d.yaml", deployment(container)).launches
     assert message in launch.problems[0].message
@@ -452,7 +460,7 @@ def test_gpu_counts_that_do_not_work(read, resources, message) -> None:
 @pytest.mark.parametrize(
     "resource", ["nvidia.com/mig-1g.10gb", "amd.com/gpu", "google.com/tpu", "habana.ai/gaudi"]
 )
-def test_resource_names(read, resource) -> None:
+def test_resource_names(read: Read, resource: str) -> None:
     container = (
         f"- image: x\n  command: [vllm, serve, m]\n  resources: {{limits: {{{resource}: 4}}}}\n"
     )
@@ -467,24 +475,24 @@ def affinity(terms: str) -> str:
     )
 
 
-def labels(read, pod):
+def labels(read: Read, pod: str) -> list[tuple[str, tuple[str, ...]]]:
     (launch,) = read("d.yaml", deployment(EXEC, pod=pod)).launches
     return [(label.key, label.alternatives) for label in launch.gpu.labels]
 
 
-def test_node_selector_labels(read) -> None:
+def test_node_selector_labels(read: Read) -> None:
     pod = "nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4, disk: ssd}\n"
     assert labels(read, pod) == [("nvidia.com/gpu.product", ("NVIDIA-L4",))]
 
 
-def test_affinity_values_and_terms_are_alternatives(read) -> None:
+def test_affinity_values_and_terms_are_alternatives(read: Read) -> None:
     key = "node.kubernetes.io/instance-type"
     one = f"{{matchExpressions: [{{key: {key}, operator: In, values: [a, b]}}]}}"
     two = f"{{matchExpressions: [{{key: {key}, operator: In, values: [b, c]}}]}}"
     assert labels(read, affinity(f"[{one}, {two}]")) == [(key, ("a", "b", "c"))]
 
 
-def test_affinity_that_leaves_the_gpu_open_says_nothing(read) -> None:
+def test_affinity_that_leaves_the_gpu_open_says_nothing(read: Read) -> None:
     key = "nvidia.com/gpu.product"
     one = f"{{matchExpressions: [{{key: {key}, operator: In, values: [a]}}]}}"
     no = f"{{matchExpressions: [{{key: {key}, operator: NotIn, values: [a]}}]}}"
@@ -494,13 +502,13 @@ def test_affinity_that_leaves_the_gpu_open_says_nothing(read) -> None:
     assert labels(read, preferred) == []
 
 
-def test_visible_devices_narrow_the_count(read) -> None:
+def test_visible_devices_narrow_the_count(read: Read) -> None:
     container = EXEC + '  env: [{name: CUDA_VISIBLE_DEVICES, value: "0"}]\n'
     (launch,) = read("d.yaml", deployment(container)).launches
     assert (launch.gpu.count, launch.gpu.count_source) == (1, "CUDA_VISIBLE_DEVICES")
 
 
-def test_alternatives_of_an_undecided_script(read) -> None:
+def test_alternatives_of_an_undecided_script(read: Read) -> None:
     container = """\
 - image: x
   command:
@@ -520,19 +528,19 @@ def test_alternatives_of_an_undecided_script(read) -> None:
     assert "line 13 decides" in first.notes[0]
 
 
-def test_comments_that_name_a_gpu_are_notes(read) -> None:
+def test_comments_that_name_a_gpu_are_notes(read: Read) -> None:
     (launch,) = read("d.yaml", "# runs on 2x H100 nodes\n" + deployment(EXEC)).launches
     assert launch.notes == ("a comment in line 1 names 2x H100",)
     assert launch.gpu.labels == ()
 
 
-def test_a_patch_without_image(read) -> None:
+def test_a_patch_without_image(read: Read) -> None:
     reading = read("patch.yaml", deployment("- name: server\n  args: [--model-id=x]\n"))
     assert reading.launches == ()
     assert "has no image" in reading.problems[0].message
 
 
-def test_a_broken_secret_does_not_hide_the_deployment(read) -> None:
+def test_a_broken_secret_does_not_hide_the_deployment(read: Read) -> None:
     text = deployment(EXEC) + "---\napiVersion: v1\nkind: Secret\nstringData: {a: b: c}\n"
     reading = read("d.yaml", text)
     assert len(reading.launches) == 1
@@ -541,13 +549,13 @@ def test_a_broken_secret_does_not_hide_the_deployment(read) -> None:
     assert problem.location.line == 22
 
 
-def test_unquoted_template_value_in_another_document(read) -> None:
+def test_unquoted_template_value_in_another_document(read: Read) -> None:
     text = deployment(EXEC) + "---\napiVersion: v1\nkind: Secret\nstringData:\n  t: {{HF_TOKEN}}\n"
     reading = read("d.yaml", text)
     assert len(reading.launches) == 1
     assert reading.problems == ()
 
 
-def test_a_document_without_pod(read) -> None:
+def test_a_document_without_pod(read: Read) -> None:
     reading = read("d.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n")
     assert "has no spec.template.spec" in reading.problems[0].message

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from pytest_llmserve.verdict import ProblemKind
 
+if TYPE_CHECKING:
+    from manifest_files import Read
 
-def words(launch):
+    from pytest_llmserve.manifests.launch import Launch, Reading
+
+
+def words(launch: Launch) -> list[str]:
     return [word.text for word in launch.argv]
 
 
-def only(reading):
+def only(reading: Reading) -> Launch:
     (launch,) = reading.launches
     return launch
 
@@ -44,7 +51,7 @@ spec:
 """
 
 
-def test_an_inference_service_is_joined_with_its_runtime(read) -> None:
+def test_an_inference_service_is_joined_with_its_runtime(read: Read) -> None:
     for reading in (
         read("both.yaml", f"{RUNTIME}---\n{SERVICE}"),
         read("service.yaml", SERVICE, runtime__yaml=RUNTIME),
@@ -53,6 +60,7 @@ def test_an_inference_service_is_joined_with_its_runtime(read) -> None:
         assert launch.name == "chat"
         assert words(launch) == ["--port=8080", "--model=/mnt/models", "--max-model-len=4096"]
         assert launch.entrypoint == "vllm.entrypoints.openai.api_server"
+        assert launch.image is not None
         assert launch.image.text == "vllm/vllm-openai:v0.12.0"
         assert (launch.gpu.count, launch.replicas) == (2, 2)
         assert launch.gpu.labels[0].alternatives == ("NVIDIA-L40S",)
@@ -64,7 +72,7 @@ def test_an_inference_service_is_joined_with_its_runtime(read) -> None:
         )
 
 
-def test_a_runtime_that_is_not_there_is_unresolved(read) -> None:
+def test_a_runtime_that_is_not_there_is_unresolved(read: Read) -> None:
     launch = only(read("service.yaml", SERVICE))
     assert words(launch) == ["org/model", "--max-model-len=4096"]
     (problem,) = launch.problems
@@ -72,7 +80,7 @@ def test_a_runtime_that_is_not_there_is_unresolved(read) -> None:
     assert "'vllm-runtime' is not among the files" in problem.message
 
 
-def test_base_configs_of_an_llm_service_are_found_beside(read) -> None:
+def test_base_configs_of_an_llm_service_are_found_beside(read: Read) -> None:
     base = """\
     apiVersion: serving.kserve.io/v1alpha1
     kind: LLMInferenceServiceConfig
@@ -99,12 +107,13 @@ def test_base_configs_of_an_llm_service_are_found_beside(read) -> None:
     """
     launch = only(read("chat.yaml", text, base__yaml=base))
     assert words(launch) == ["/mnt/models", "--max-model-len", "4096"]
+    assert launch.image is not None
     assert launch.image.text == "vllm/vllm-openai:v0.12.0"
     missing = read("alone.yaml", text.replace("[{name: base}]", "[{name: other}]"))
     assert "baseRefs names 'other'" in missing.problems[0].message
 
 
-def test_prefill_and_decode_of_an_llm_service_and_its_workers(read) -> None:
+def test_prefill_and_decode_of_an_llm_service_and_its_workers(read: Read) -> None:
     text = """\
     apiVersion: serving.kserve.io/v1alpha1
     kind: LLMInferenceService
@@ -129,7 +138,7 @@ def test_prefill_and_decode_of_an_llm_service_and_its_workers(read) -> None:
     assert "worker: pods of the same server" in "".join(reading.ignored)
 
 
-def test_role_templates_are_merged_with_their_patches(read) -> None:
+def test_role_templates_are_merged_with_their_patches(read: Read) -> None:
     text = """\
     apiVersion: workloads.x-k8s.io/v1alpha2
     kind: RoleBasedGroup
@@ -166,12 +175,13 @@ def test_role_templates_are_merged_with_their_patches(read) -> None:
     launch = only(reading)
     assert launch.name == "pd"
     assert words(launch) == ["org/model", "--max-model-len", "4096", "--nnodes", "2"]
+    assert launch.image is not None
     assert launch.image.text == "vllm/vllm-openai:v0.12.0"
     assert (launch.gpu.count, launch.replicas) == (8, 2)
     assert "a router, no server" in "".join(reading.ignored)
 
 
-def test_workers_of_a_ray_cluster_add_their_gpus(read) -> None:
+def test_workers_of_a_ray_cluster_add_their_gpus(read: Read) -> None:
     group = "{replicas: 1, template: {spec: {containers: [{image: x, resources: %s}]}}}"
     gpus = "{limits: {nvidia.com/gpu: 8}}"
     text = f"""\
@@ -194,7 +204,7 @@ def test_workers_of_a_ray_cluster_add_their_gpus(read) -> None:
     assert (launch.gpu.count_per_pod, launch.gpu.pods_per_instance) == (8, 2)
 
 
-def test_engine_kwargs_keep_their_lines_and_their_types(read) -> None:
+def test_engine_kwargs_keep_their_lines_and_their_types(read: Read) -> None:
     text = """\
     applications:
       - name: app
@@ -220,7 +230,7 @@ def test_engine_kwargs_keep_their_lines_and_their_types(read) -> None:
     assert launch.is_typed
 
 
-def test_yaml_inside_yaml_knows_its_lines(read) -> None:
+def test_yaml_inside_yaml_knows_its_lines(read: Read) -> None:
     text = """\
     apiVersion: ray.io/v1
     kind: RayService
@@ -240,7 +250,7 @@ def test_yaml_inside_yaml_knows_its_lines(read) -> None:
     assert places == [("org/model", 10, 27), ("--max_model_len=4096", 12, 17)]
 
 
-def test_dynamo_keeps_its_own_flags(read) -> None:
+def test_dynamo_keeps_its_own_flags(read: Read) -> None:
     text = """\
     apiVersion: nvidia.com/v1alpha1
     kind: DynamoGraphDeployment
@@ -301,14 +311,17 @@ spec:
         ("gpu.amd.com", "true", "amd.com/gpu", ()),
     ],
 )  # fmt: skip
-def test_claims_give_count_class_and_product(read, device, expression, resource, labels) -> None:
+def test_claims_give_count_class_and_product(
+    read: Read, device: str, expression: str, resource: str, labels: tuple[str, ...]
+) -> None:
     launch = only(read("dra.yaml", f"{CLAIM % (device, expression)}---\n{POD}"))
     assert (launch.gpu.count, launch.gpu.resource) == (2, resource)
     assert tuple(v for label in launch.gpu.labels for v in label.alternatives) == labels
+    assert launch.gpu.count_location is not None
     assert launch.gpu.count_location.line == 8
 
 
-def test_a_claim_of_another_file_is_unresolved(read) -> None:
+def test_a_claim_of_another_file_is_unresolved(read: Read) -> None:
     launch = only(read("pod.yaml", POD))
     assert launch.gpu.count is None
     (problem,) = launch.problems
@@ -316,7 +329,7 @@ def test_a_claim_of_another_file_is_unresolved(read) -> None:
     assert "'gpus', which is not in this file" in problem.message
 
 
-def test_memory_labels_stand_beside_the_kind(read) -> None:
+def test_memory_labels_stand_beside_the_kind(read: Read) -> None:
     labels = "{karpenter.k8s.aws/instance-gpu-name: a100,"
     labels += ' karpenter.k8s.aws/instance-gpu-memory: "81920"}'
     text = POD.replace("  resourceClaims", f"  nodeSelector: {labels}\n  resourceClaims")
@@ -324,7 +337,7 @@ def test_memory_labels_stand_beside_the_kind(read) -> None:
     assert keys == {"name", "memory"}
 
 
-def test_init_containers_tell_what_fills_a_path(read) -> None:
+def test_init_containers_tell_what_fills_a_path(read: Read) -> None:
     text = """\
     apiVersion: v1
     kind: Pod
@@ -347,7 +360,7 @@ def test_init_containers_tell_what_fills_a_path(read) -> None:
     ]
 
 
-def test_counts_that_differ_leave_the_task_open(read) -> None:
+def test_counts_that_differ_leave_the_task_open(read: Read) -> None:
     text = """\
     resources: {accelerators: {L4:8, A100:4}}
     run: vllm serve m -tp $SKYPILOT_NUM_GPUS_PER_NODE
@@ -359,7 +372,7 @@ def test_counts_that_differ_leave_the_task_open(read) -> None:
     assert "leaves the number of GPUs open (4, 8)" in launch.problems[0].message
 
 
-def test_secrets_of_any_form_are_masked(read) -> None:
+def test_secrets_of_any_form_are_masked(read: Read) -> None:
     secret = "top-secret-1"
     flag = f"--api-key {secret}"
     values = f"{{model: m, hf_token: {secret}, env: {{HF_TOKEN: {secret}}}"
@@ -378,8 +391,8 @@ def test_secrets_of_any_form_are_masked(read) -> None:
 
 
 @pytest.mark.parametrize(("other", "count"), [(1, 1), (2, None)])
-def test_the_first_available_device_may_be_any(read, other, count):
-    def request(product, number):
+def test_the_first_available_device_may_be_any(read: Read, other: int, count: int | None) -> None:
+    def request(product: str, number: int) -> str:
         cel = f"device.attributes['gpu.nvidia.com'].productName == '{product}'"
         selector = f'{{cel: {{expression: "{cel}"}}}}'
         return f"{{deviceClassName: gpu.nvidia.com, count: {number}, selectors: [{selector}]}}"
@@ -398,7 +411,7 @@ spec: {{spec: {{devices: {{requests: [{{name: gpu, firstAvailable: {choices}}}]}
         assert launch.gpu.labels[0].alternatives == ("NVIDIA L4", "NVIDIA L40S")
 
 
-def test_a_patch_is_read_and_its_base_is_missed(read):
+def test_a_patch_is_read_and_its_base_is_missed(read: Read) -> None:
     text = """\
     apiVersion: apps/v1
     kind: Deployment
@@ -421,7 +434,9 @@ def test_a_patch_is_read_and_its_base_is_missed(read):
         ("[{gpu: {type: nvidia-l4}}, {machineFamily: n2}]", []),
     ],
 )  # fmt: skip
-def test_a_compute_class_of_the_file_names_its_gpus(read, priorities, labels):
+def test_a_compute_class_of_the_file_names_its_gpus(
+    read: Read, priorities: str, labels: list[tuple[str, tuple[str, ...]]]
+) -> None:
     text = f"""\
     apiVersion: cloud.google.com/v1
     kind: ComputeClass

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from pytest_llmserve.verdict import ProblemKind
 
+if TYPE_CHECKING:
+    from manifest_files import Read
 
-def words(launch):
+    from pytest_llmserve.manifests.launch import Launch, Reading
+
+
+def words(launch: Launch) -> list[str]:
     return [word.text for word in launch.argv]
 
 
-def only(reading):
+def only(reading: Reading) -> Launch:
     (launch,) = reading.launches
     return launch
 
@@ -31,21 +38,22 @@ def only(reading):
          'CMD ["m"]\n', ["m"], [4]),
     ],
 )  # fmt: skip
-def test_dockerfiles(read, text, argv, lines) -> None:
+def test_dockerfiles(read: Read, text: str, argv: list[str], lines: list[int]) -> None:
     launch = only(read("Dockerfile.chat", text))
     assert (launch.name, launch.form, words(launch)) == ("chat", "dockerfile", argv)
     assert [word.location.line for word in launch.argv] == lines
 
 
-def test_the_base_image_of_a_dockerfile_is_its_image(read) -> None:
+def test_the_base_image_of_a_dockerfile_is_its_image(read: Read) -> None:
     text = "ARG TAG\nFROM vllm/vllm-openai:${TAG}\nCMD [m]\n"
     launch = only(read("Dockerfile", text))
+    assert launch.image is not None
     assert launch.image.unresolved == ("TAG",)
     assert launch.problems[0].kind is ProblemKind.UNRESOLVED
     assert "without FROM" in read("Dockerfile", "CMD x\n").problems[0].message
 
 
-def test_units_expand_their_environment(read) -> None:
+def test_units_expand_their_environment(read: Read) -> None:
     text = """\
     [Unit]
     Description=vllm serve other
@@ -65,7 +73,7 @@ def test_units_expand_their_environment(read) -> None:
     assert (launch.gpu.count, launch.gpu.count_source) == (2, "CUDA_VISIBLE_DEVICES")
 
 
-def test_quadlets_run_an_image(read) -> None:
+def test_quadlets_run_an_image(read: Read) -> None:
     text = """\
     [Container]
     Image=docker.io/vllm/vllm-openai:v0.12.0
@@ -77,7 +85,7 @@ def test_quadlets_run_an_image(read) -> None:
     assert launch.gpu.count == 1
 
 
-def test_makefiles_expand_their_own_variables(read) -> None:
+def test_makefiles_expand_their_own_variables(read: Read) -> None:
     text = (
         "MODEL ?= org/$(NAME)\nNAME = model\n\nall: serve\n\n"
         "serve: deps\n\t@echo start\n\t@vllm serve $(MODEL) \\\n\t  --max-model-len $${LEN:-8}"
@@ -90,14 +98,14 @@ def test_makefiles_expand_their_own_variables(read) -> None:
     assert [word.location.line for word in launch.argv] == [8, 9, 9, 9, 9]
 
 
-def test_procfiles_have_one_command_a_line(read) -> None:
+def test_procfiles_have_one_command_a_line(read: Read) -> None:
     reading = read("Procfile", "web: gunicorn app\nllm: vllm serve m --max-model-len 8\n")
     launch = only(reading)
     assert (launch.name, launch.form, launch.argv[0].location.line) == ("llm", "procfile", 2)
     assert any(text.startswith("web:") for text in reading.ignored)
 
 
-def test_modelfiles(read) -> None:
+def test_modelfiles(read: Read) -> None:
     text = 'FROM qwen3:8b\nPARAMETER num_ctx 4096\nSYSTEM """\nFROM no\n"""\n'
     launch = only(read("Modelfile.chat", text))
     assert (launch.name, launch.runtime, words(launch)) == ("chat", "ollama", ["qwen3:8b"])
@@ -105,7 +113,7 @@ def test_modelfiles(read) -> None:
     assert "without FROM" in read("Modelfile", "PARAMETER a 1\n").problems[0].message
 
 
-def test_a_model_that_another_service_pulls(read) -> None:
+def test_a_model_that_another_service_pulls(read: Read) -> None:
     text = """\
     services:
       ollama: {image: ollama/ollama}
@@ -115,13 +123,13 @@ def test_a_model_that_another_service_pulls(read) -> None:
     assert [(s.source, s.location.line) for s in launch.model_sources] == [("qwen3:8b", 3)]
 
 
-def test_models_of_compose(read) -> None:
+def test_models_of_compose(read: Read) -> None:
     text = 'services: {a: {image: x}}\nmodels: {m: {model: "ai/x:${Q:-4}", context_size: 8}}\n'
     launch = only(read("compose.yaml", text))
     assert words(launch) == ["ai/x:4", "--ctx-size", "8"]
 
 
-def test_names_that_differ_only_in_the_form(read) -> None:
+def test_names_that_differ_only_in_the_form(read: Read) -> None:
     knative = (
         "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: chat}\n"
         "spec: {template: {spec: {containers: [{image: vllm/vllm-openai, args: [m]}]}}}\n"

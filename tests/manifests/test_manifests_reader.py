@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_llmserve.manifests.reader import read_file
-from pytest_llmserve.verdict import ProblemKind
+from pytest_llmserve.verdict import Problem, ProblemKind
+
+if TYPE_CHECKING:
+    from manifest_files import Read
+
+    from pytest_llmserve.manifests.launch import Reading
 
 OK = "vllm serve m\n"
 
 
-def only(reading):
+def only(reading: Reading) -> Problem:
     assert reading.launches == ()
     (problem,) = reading.problems
     return problem
@@ -32,7 +38,7 @@ def only(reading):
         (b"---\n---\n", "an empty file", 1),
     ],
 )
-def test_bytes_that_are_no_text(tmp_path, data, message, line) -> None:
+def test_bytes_that_are_no_text(tmp_path: Path, data: bytes, message: str, line: int) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(data)
     problem = only(read_file(path))
@@ -41,7 +47,7 @@ def test_bytes_that_are_no_text(tmp_path, data, message, line) -> None:
     assert problem.location.file == str(path)
 
 
-def test_paths_that_are_no_files(tmp_path) -> None:
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     fifo = tmp_path / "fifo"
@@ -59,21 +65,21 @@ def test_paths_that_are_no_files(tmp_path) -> None:
         assert problem.location.file == "shown.yaml"
 
 
-def test_a_file_that_is_too_big(tmp_path) -> None:
+def test_a_file_that_is_too_big(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(b"#" * 10_000_001)
     assert "deployment files end at 10 MB" in only(read_file(path)).message
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
-def test_line_ends_and_byte_order_marks(tmp_path, ending) -> None:
+def test_line_ends_and_byte_order_marks(tmp_path: Path, ending: str) -> None:
     path = tmp_path / "x.sh"
     path.write_bytes(("\ufeff# c\nvllm serve m \\\n --a 1\n".replace("\n", ending)).encode())
     (launch,) = read_file(path).launches
     assert [(w.text, w.location.line) for w in launch.argv] == [("m", 2), ("--a", 3), ("1", 3)]
 
 
-def test_conflict_markers_come_first(read) -> None:
+def test_conflict_markers_come_first(read: Read) -> None:
     problem = only(read("d.yaml", "a: 1\n<<<<<<< HEAD\nb: 1\n=======\nb: 2\n>>>>>>> main\n"))
     assert (problem.kind, problem.location.line) == (ProblemKind.UNREADABLE, 2)
     assert "merge conflict" in problem.message
@@ -109,7 +115,7 @@ def test_conflict_markers_come_first(read) -> None:
         ("README.md", "vllm serve m\n", "a text with examples"),
     ],
 )
-def test_forms_that_are_not_read_are_named(read, name, text, message) -> None:
+def test_forms_that_are_not_read_are_named(read: Read, name: str, text: str, message: str) -> None:
     problem = only(read(name, text))
     assert problem.kind is ProblemKind.UNKNOWN
     assert message in problem.message
@@ -130,20 +136,20 @@ def test_forms_that_are_not_read_are_named(read, name, text, message) -> None:
         ("a: \x01\n", "not valid YAML", 1),
     ],
 )
-def test_broken_yaml_is_located(read, text, message, line) -> None:
+def test_broken_yaml_is_located(read: Read, text: str, message: str, line: int) -> None:
     problem = only(read("x.yaml", text))
     assert problem.kind is ProblemKind.UNREADABLE
     assert message in problem.message
     assert problem.location.line == line
 
 
-def test_aliases_do_not_explode(read) -> None:
+def test_aliases_do_not_explode(read: Read) -> None:
     rows = ["a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]"]
     rows += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
     assert "aliases expand" in only(read("x.yaml", "\n".join(rows))).message
 
 
-def test_each_document_is_read_on_its_own(read) -> None:
+def test_each_document_is_read_on_its_own(read: Read) -> None:
     good = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
         "spec: {containers: [{image: x, command: [vllm, serve, m]}]}\n"
@@ -156,7 +162,7 @@ def test_each_document_is_read_on_its_own(read) -> None:
     assert problem.location.line == 7
 
 
-def test_tabs_at_line_ends_and_unknown_tags(read) -> None:
+def test_tabs_at_line_ends_and_unknown_tags(read: Read) -> None:
     text = (
         "apiVersion: v1\nkind: Pod\t\nmetadata: {name: !Ref p}\nspec:\n  containers:\n"
         "  - image: x\t\n    command: [vllm, serve, !vault m]\n"
@@ -165,14 +171,14 @@ def test_tabs_at_line_ends_and_unknown_tags(read) -> None:
     assert [w.text for w in launch.argv] == ["m"]
 
 
-def test_json_manifests(read) -> None:
+def test_json_manifests(read: Read) -> None:
     pod = '{"containers": [{"command": ["vllm", "serve", "m"]}]}'
     text = f'{{"apiVersion": "v1", "kind": "Pod", "spec": {pod}}}'
     (launch,) = read("x.json", text).launches
     assert launch.name == "pod"
 
 
-def test_private_marks_in_foreign_text_mean_nothing(read) -> None:
+def test_private_marks_in_foreign_text_mean_nothing(read: Read) -> None:
     (launch,) = read("x.sh", "vllm serve \ue000m\ue001\n").launches
     assert launch.argv[0].unresolved == ()
 
@@ -206,20 +212,22 @@ def check(path: Path) -> None:
 
 @FUZZ
 @given(NAMES, st.binary(max_size=200))
-def test_any_bytes_give_an_answer(tmp_path, name, data) -> None:
+def test_any_bytes_give_an_answer(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     check(tmp_path / name)
 
 
 @FUZZ
 @given(NAMES, st.text(max_size=200))
-def test_any_text_gives_an_answer(tmp_path, name, text) -> None:
+def test_any_text_gives_an_answer(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8", errors="replace")
     check(tmp_path / name)
 
 
 @FUZZ
 @given(NAMES, st.lists(PIECES, max_size=30))
-def test_any_pieces_of_deployments_give_an_answer(tmp_path, name, pieces) -> None:
+def test_any_pieces_of_deployments_give_an_answer(
+    tmp_path: Path, name: str, pieces: list[str]
+) -> None:
     (tmp_path / name).write_text("".join(pieces))
     check(tmp_path / name)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from pytest_llmserve.verdict import ProblemKind
 
+if TYPE_CHECKING:
+    from manifest_files import Read
 
-def words(launch):
+    from pytest_llmserve.manifests.launch import Launch
+
+
+def words(launch: Launch) -> list[str]:
     return [word.text for word in launch.argv]
 
 
-def test_a_one_line_command(read) -> None:
+def test_a_one_line_command(read: Read) -> None:
     (launch,) = read("run.sh", "vllm serve org/m --max-model-len 8192\n").launches
     assert (launch.name, launch.form, launch.entrypoint) == ("run", "shell", "vllm serve")
     assert words(launch) == ["org/m", "--max-model-len", "8192"]
@@ -19,12 +26,12 @@ def test_a_one_line_command(read) -> None:
     assert launch.image is None
 
 
-def test_a_command_in_a_file_without_a_suffix(read) -> None:
+def test_a_command_in_a_file_without_a_suffix(read: Read) -> None:
     (launch,) = read("start", "vllm serve org/m\n").launches
     assert launch.form == "shell"
 
 
-def test_names_come_from_the_served_model(read) -> None:
+def test_names_come_from_the_served_model(read: Read) -> None:
     text = (
         "vllm serve a --served-model-name chat other &\nvllm serve b --served-model-name=chat &\n"
         "vllm serve c &\n"
@@ -32,7 +39,7 @@ def test_names_come_from_the_served_model(read) -> None:
     assert [launch.name for launch in read("run.sh", text).launches] == ["chat", "chat-2", "run"]
 
 
-def test_visible_devices_count_gpus(read) -> None:
+def test_visible_devices_count_gpus(read: Read) -> None:
     (launch,) = read("run.sh", "CUDA_VISIBLE_DEVICES=0,1 vllm serve m\n").launches
     assert (launch.gpu.count, launch.gpu.count_source) == (2, "CUDA_VISIBLE_DEVICES")
     assert launch.env["CUDA_VISIBLE_DEVICES"].text == "0,1"
@@ -56,14 +63,14 @@ def test_visible_devices_count_gpus(read) -> None:
         ("", None, None),
     ],
 )
-def test_docker_run_gpus(read, options, count, resource) -> None:
+def test_docker_run_gpus(read: Read, options: str, count: int | None, resource: str | None) -> None:
     text = f"docker run --rm {options} vllm/vllm-openai:v0.12.0 org/m --max-num-seqs 4\n"
     (launch,) = read("run.sh", text).launches
     assert (launch.gpu.count, launch.gpu.resource) == (count, resource)
     assert words(launch) == ["org/m", "--max-num-seqs", "4"]
 
 
-def test_docker_options_with_and_without_values(read) -> None:
+def test_docker_options_with_and_without_values(read: Read) -> None:
     text = """\
     IMAGE=vllm/vllm-openai:v0.22.1
     sudo docker run -d -it --name chat -p 8000:8000 -v$HOME/x:/x --shm-size=8g --ipc host \\
@@ -91,12 +98,12 @@ def test_docker_options_with_and_without_values(read) -> None:
         "docker run lmsysorg/x bash -lc 'exec vllm serve m -tp 2'",
     ],
 )
-def test_docker_entrypoints(read, text) -> None:
+def test_docker_entrypoints(read: Read, text: str) -> None:
     (launch,) = read("run.sh", text + "\n").launches
     assert words(launch) == ["m", "-tp", "2"]
 
 
-def test_docker_run_of_something_else(read) -> None:
+def test_docker_run_of_something_else(read: Read) -> None:
     reading = read(
         "run.sh", "docker run redis:7\ndocker compose up\ndocker pull vllm/vllm-openai\n"
     )
@@ -104,7 +111,7 @@ def test_docker_run_of_something_else(read) -> None:
     assert reading.problems
 
 
-def test_batch_jobs(read) -> None:
+def test_batch_jobs(read: Read) -> None:
     text = """\
     #!/bin/bash
     #SBATCH --nodes=2
@@ -120,7 +127,7 @@ def test_batch_jobs(read) -> None:
     assert launch.argv[4].unresolved == ("hostname",)
 
 
-def test_a_config_written_by_a_heredoc(read) -> None:
+def test_a_config_written_by_a_heredoc(read: Read) -> None:
     text = """\
     LEN=$((4096 * 2))
     cat > conf.yaml <<EOF
@@ -139,7 +146,7 @@ def test_a_config_written_by_a_heredoc(read) -> None:
     ]
 
 
-def test_a_config_beside_the_script(read) -> None:
+def test_a_config_beside_the_script(read: Read) -> None:
     reading = read(
         "run.sh", "vllm serve org/m --config conf/../conf.yaml\n", conf__yaml="max-num-seqs: 4\n"
     )
@@ -147,14 +154,14 @@ def test_a_config_beside_the_script(read) -> None:
     assert (entry.key, entry.value, str(entry.location)) == ("max-num-seqs", 4, "conf.yaml:1")
 
 
-def test_a_config_through_a_docker_volume(read) -> None:
+def test_a_config_through_a_docker_volume(read: Read) -> None:
     text = "docker run -v ./c.yaml:/etc/v.yaml vllm/vllm-openai m --config /etc/v.yaml\n"
     (launch,) = read("run.sh", text, c__yaml="max-num-seqs: 4\n").launches
     assert launch.config_entries[0].value == 4
 
 
 @pytest.mark.parametrize("path", ["/etc/absent.yaml", "$CONF", "conf.yaml"])
-def test_a_config_out_of_reach(read, path) -> None:
+def test_a_config_out_of_reach(read: Read, path: str) -> None:
     (launch,) = read("run.sh", f"vllm serve m --config {path}\n").launches
     (problem,) = launch.problems
     assert problem.kind is ProblemKind.UNRESOLVED
@@ -162,13 +169,13 @@ def test_a_config_out_of_reach(read, path) -> None:
     assert launch.config_entries == ()
 
 
-def test_joined_config_is_not_read(read) -> None:
+def test_joined_config_is_not_read(read: Read) -> None:
     (launch,) = read("run.sh", "vllm serve m --config=c.yaml\n", c__yaml="a: 1\n").launches
     assert launch.config_entries == ()
     assert launch.problems == ()
 
 
-def test_a_script_that_calls_one_beside_it(read) -> None:
+def test_a_script_that_calls_one_beside_it(read: Read) -> None:
     reading = read(
         "all.sh", "bash one.sh 8192\n", one__sh='vllm serve m --max-model-len "${1:-1}"\n'
     )
@@ -177,39 +184,39 @@ def test_a_script_that_calls_one_beside_it(read) -> None:
     assert str(launch.location) == "one.sh:1"
 
 
-def test_variables_sourced_from_a_file_beside(read) -> None:
+def test_variables_sourced_from_a_file_beside(read: Read) -> None:
     (launch,) = read(
         "run.sh", "source env.sh\nvllm serve $MODEL\n", env__sh="MODEL=org/m\n"
     ).launches
     assert words(launch) == ["org/m"]
 
 
-def test_an_api_key_is_masked(read) -> None:
+def test_an_api_key_is_masked(read: Read) -> None:
     (launch,) = read(
         "run.sh", "vllm serve m --api-key sk-123 --max-num-batched-tokens 5\n"
     ).launches
     assert words(launch) == ["m", "--api-key", "***", "--max-num-batched-tokens", "5"]
 
 
-def test_a_launch_that_cannot_be_followed_is_said_by_line(read) -> None:
+def test_a_launch_that_cannot_be_followed_is_said_by_line(read: Read) -> None:
     reading = read("run.sh", "echo\nssh host 'vllm serve m'\n")
     (problem,) = reading.problems
     assert (problem.kind, problem.location.line) == (ProblemKind.UNKNOWN, 2)
     assert "looks like a launch" in problem.message
 
 
-def test_a_broken_script_is_located(read) -> None:
+def test_a_broken_script_is_located(read: Read) -> None:
     (problem,) = read("run.sh", "vllm serve m\nif true; then\n").problems
     assert problem.kind is ProblemKind.UNREADABLE
     assert str(problem).startswith("run.sh:3: cannot follow the script: expected")
 
 
-def test_a_stray_backslash_is_warned_about(read) -> None:
+def test_a_stray_backslash_is_warned_about(read: Read) -> None:
     (problem,) = read("run.sh", "vllm serve m \\ \n --a 1\n").problems
     assert (problem.kind, problem.location.line) == (ProblemKind.WARNING, 1)
 
 
-def test_glued_quoted_variable(read) -> None:
+def test_glued_quoted_variable(read: Read) -> None:
     (launch,) = read("run.sh", 'EXTRA="--a 1"\nvllm serve m "$EXTRA"\n').launches
     assert launch.problems[0].kind is ProblemKind.REFUSED
     assert words(launch) == ["m", "--a", "1"]

@@ -90,7 +90,7 @@ def only(text: str, *parameters: str, **variables: str) -> list[str]:
         "case x in y) vllm serve no;; x|z) vllm serve m --a 1;; esac",
     ],
 )
-def test_the_launch_is_found(text) -> None:
+def test_the_launch_is_found(text: str) -> None:
     assert only(text) == ["m", "--a", "1"]
 
 
@@ -111,7 +111,7 @@ def test_the_launch_is_found(text) -> None:
         "python3 -m sglang.bench_serving --model m",
     ],
 )
-def test_what_is_not_launched(text) -> None:
+def test_what_is_not_launched(text: str) -> None:
     assert launches(text) == []
 
 
@@ -156,7 +156,7 @@ EXPANSIONS = [
 
 
 @pytest.mark.parametrize(("word", "value"), EXPANSIONS)
-def test_expansion(word, value) -> None:
+def test_expansion(word: str, value: list[str]) -> None:
     text = f"A=(--p 'q r')\nvllm serve {word}\n"
     assert only(text, X="1", E="", W="two words") == value
 
@@ -185,7 +185,7 @@ def test_expansion_is_that_of_bash() -> None:
         ("${HOST##*/}", ("HOST##*/",)),
     ],
 )
-def test_what_stays_unknown_is_named(word, names) -> None:
+def test_what_stays_unknown_is_named(word: str, names: tuple[str, ...]) -> None:
     (found,) = run(f"vllm serve m {word}").invocations()
     got = unknown_names(found.fields[-1].text)
     assert got == names or got == (word,)
@@ -252,7 +252,7 @@ def test_known_conditions_are_decided() -> None:
         "source /unknown; if [ ${_X:-0} = 1 ]; then vllm serve --a; else vllm serve --b; fi",
     ],
 )
-def test_unknown_conditions_give_every_alternative(text) -> None:
+def test_unknown_conditions_give_every_alternative(text: str) -> None:
     assert sorted(launches(text)) == [["--a"], ["--b"]]
 
 
@@ -343,7 +343,7 @@ def test_secrets_never_get_into_words() -> None:
         ("eval 'if x'", "expected then", 1),
     ],
 )
-def test_broken_scripts_are_located(text, message, line) -> None:
+def test_broken_scripts_are_located(text: str, message: str, line: int) -> None:
     with pytest.raises(ShellError, match=message.replace("(", r"\(").replace(")", r"\)")) as error:
         run(text)
     assert error.value.location is not None
@@ -353,7 +353,7 @@ def test_broken_scripts_are_located(text, message, line) -> None:
 @pytest.mark.parametrize(
     "text", ["f() { f; }; f", 'eval "$X"', "(" * 500, "$((" * 500, "${a:-" * 500, '"$(' * 500]
 )
-def test_bottomless_scripts_end(text) -> None:
+def test_bottomless_scripts_end(text: str) -> None:
     with contextlib.suppress(ShellError):
         assert run(text, X='eval "$X"').invocations() == []
 
@@ -376,7 +376,7 @@ SIMPLE = st.text(alphabet="ab-_=/.,:1 '\"\\{}[]", max_size=12)
 
 
 @given(st.lists(SIMPLE, min_size=1, max_size=6))
-def test_what_shlex_joins_both_splitters_split(items) -> None:
+def test_what_shlex_joins_both_splitters_split(items: list[str]) -> None:
     text = shlex.join(items)
     assert lex(text) == items
     fields, problems = split_command(SourceText.of_lines(text, "f"))
@@ -385,7 +385,7 @@ def test_what_shlex_joins_both_splitters_split(items) -> None:
 
 
 @given(st.text(alphabet="ab \t-='\"{}:,", max_size=25))
-def test_plain_text_splits_as_shlex_splits(text) -> None:
+def test_plain_text_splits_as_shlex_splits(text: str) -> None:
     try:
         expected = shlex.split(text)
     except ValueError:
@@ -397,7 +397,7 @@ def test_plain_text_splits_as_shlex_splits(text) -> None:
 
 
 @given(st.text(alphabet="a$({})'\"`\\ \n;&|<>=[]if#-:+@", max_size=40))
-def test_any_text_is_read_or_refused(text) -> None:
+def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ShellError):
         for found in run(text).invocations():
             assert all(item.location.line >= 1 for item in found.fields)
@@ -427,13 +427,14 @@ def test_command_strings_end_at_operators() -> None:
         ("(" * 100, None),
     ],
 )
-def test_arithmetic(text, value) -> None:
+def test_arithmetic(text: str, value: int | None) -> None:
     assert arithmetic(text, {"A": "4"}.get) == value
 
 
 @given(st.integers(-99, 99), st.integers(1, 99), st.integers(-99, 99))
-def test_arithmetic_agrees_with_python(a, b, c) -> None:
-    assert arithmetic(f"{a} + {b} * ({c} - {a})", {}.get) == a + b * (c - a)
+def test_arithmetic_agrees_with_python(a: int, b: int, c: int) -> None:
+    unset: dict[str, str] = {}
+    assert arithmetic(f"{a} + {b} * ({c} - {a})", unset.get) == a + b * (c - a)
 
 
 @pytest.mark.parametrize(
@@ -457,5 +458,5 @@ def test_arithmetic_agrees_with_python(a, b, c) -> None:
         (["-n", unknown("$X")], None),
     ],
 )
-def test_tests_are_three_valued(words, value) -> None:
+def test_tests_are_three_valued(words: list[str], value: bool | None) -> None:
     assert shell_test(words, globs=False) is value
