@@ -20,7 +20,14 @@ from pytest_llmserve.engine.kv_formats import (
     latent_token_bytes,
 )
 from pytest_llmserve.engine.parallel import divide, local_kv_heads
-from pytest_llmserve.models.spec import IndexerCache, KvCache, LatentCache, SharedCache, StateCache
+from pytest_llmserve.models.spec import (
+    CrossCache,
+    IndexerCache,
+    KvCache,
+    LatentCache,
+    SharedCache,
+    StateCache,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,9 +120,10 @@ def cache_token_bytes(
 ) -> int:
     """Bytes that one token adds to one layer's cache on one rank.
 
-    MLA rows and indexer keys are whole on every rank. A shared cache and a state add nothing. An
-    indexer beside MLA keeps 8-bit keys with scales, one beside plain heads (MiniMax-M3) 16-bit
-    keys, whatever the KV dtype: ``is_latent_layer`` says which.
+    MLA rows and indexer keys are whole on every rank. A shared cache, a cross cache (it grows with
+    the encoder's input) and a state add nothing. An indexer beside MLA keeps 8-bit keys with
+    scales, one beside plain heads (MiniMax-M3) 16-bit keys, whatever the KV dtype:
+    ``is_latent_layer`` says which.
 
     Raises:
         KvDtypeError: a KV dtype that is unknown for this kind of cache.
@@ -134,7 +142,7 @@ def cache_token_bytes(
             if is_latent_layer:
                 return indexer_token_bytes(cache.index_head_dim)
             return 2 * cache.index_head_dim
-        case SharedCache() | StateCache():
+        case SharedCache() | CrossCache() | StateCache():
             return 0
 
 
@@ -147,7 +155,7 @@ def cached_tokens(cache: Cache, tokens: IntLike) -> IntLike:
     tokens = integers("tokens", tokens)
     if isinstance(cache, KvCache) and cache.window is not None:
         return minimum(tokens, cache.window)
-    if isinstance(cache, SharedCache | StateCache):
+    if isinstance(cache, SharedCache | CrossCache | StateCache):
         return mul(tokens, 0)
     return tokens
 
@@ -189,7 +197,7 @@ class RequestBytes:
     """
 
     fixed_bytes: int
-    """Recurrent states: the same for every request."""
+    """Recurrent states and cross caches: the same for every request."""
     token_bytes_by_window: Mapping[int | None, int]
     """Bytes of one token in all layers of that window or chunk; ``None``: they keep every token."""
 
@@ -225,7 +233,7 @@ def request_bytes(
     """What a request holds on one rank once it runs, without page rounding.
 
     Full attention and MLA keep every token, windows and chunks their own length at most, states a
-    fixed size, shared caches nothing.
+    fixed size, shared caches nothing, cross caches the longest input of the encoder.
 
     Args:
         spec: the model.
@@ -255,6 +263,15 @@ def request_bytes(
                     recurrent_dtype_bits=recurrent_dtype_bits,
                     tensor_parallel_size=tensor_parallel_size,
                 )
+                continue
+            if isinstance(cache, CrossCache):
+                row = cache_token_bytes(
+                    cache.attention,
+                    kv_cache_dtype=kv_cache_dtype,
+                    model_dtype_bits=bits,
+                    tensor_parallel_size=tensor_parallel_size,
+                )
+                fixed += count * row * cache.encoder_tokens
                 continue
             window = cache.window if isinstance(cache, KvCache) else None
             by_window[window] = by_window.get(window, 0) + count * cache_token_bytes(

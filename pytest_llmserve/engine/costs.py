@@ -16,6 +16,7 @@ from pytest_llmserve.engine.parallel import Rank, local_shape
 from pytest_llmserve.engine.positions import Reach
 from pytest_llmserve.engine.weights import RankStore
 from pytest_llmserve.models.spec import (
+    CrossCache,
     Group,
     IndexerCache,
     KvCache,
@@ -269,7 +270,8 @@ class _Builder:
         found: dict[Reach, AttentionCosts] = {}
         for group in self.spec.layer_groups:
             for cache in group.layer.caches:
-                if isinstance(cache, StateCache):
+                # Keys of the encoder's output are read too: left out, so that a floor stays one.
+                if isinstance(cache, StateCache | CrossCache):
                     continue
                 more = self._cache(cache, group.layer, len(group.indices), has_indexer)
                 known = found.get(more.reach)

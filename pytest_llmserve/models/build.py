@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from pytest_llmserve.models import build_layers as layers
 from pytest_llmserve.models.names import names_of
-from pytest_llmserve.models.parts import Attention, Block, Extra, Latent, Mlp, Moe
+from pytest_llmserve.models.parts import (
+    Attention,
+    Block,
+    CrossAttention,
+    Extra,
+    Latent,
+    Mlp,
+    Moe,
+)
 from pytest_llmserve.models.spec import (
     Cache,
     Experts,
@@ -92,6 +100,9 @@ def _weights_and_caches(
         case Attention():
             weights = layers.attention_weights(part, hidden_size, names)
             return weights, layers.attention_caches(part)
+        case CrossAttention():
+            weights = layers.cross_weights(part, hidden_size, names)
+            return weights, layers.cross_caches(part)
         case Latent():
             weights = layers.latent_weights(part, hidden_size, names)
             return weights, layers.latent_caches(part)
@@ -125,7 +136,7 @@ def _outside(shape: Shape, names: Names) -> Iterator[Weight]:
         group=Group.EMBEDDING,
         rows=shape.vocab_size,
         cols=width,
-        shard=Shard.VOCAB,
+        shard=Shard.REPLICATED if shape.has_whole_embedding else Shard.VOCAB,
         is_matmul=False,
     )
     yield from shape.extra

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_llmserve.models.spec import (
     Cache,
+    CrossCache,
     Group,
     IndexerCache,
     KvCache,
@@ -18,7 +19,7 @@ from pytest_llmserve.models.spec import (
 )
 
 if TYPE_CHECKING:
-    from pytest_llmserve.models.parts import Attention, Extra, Latent, Mlp, Moe
+    from pytest_llmserve.models.parts import Attention, CrossAttention, Extra, Latent, Mlp, Moe
 
 Names = Mapping[str, str]
 
@@ -54,7 +55,7 @@ def attention_weights(part: Attention, hidden_size: int, names: Names) -> Iterat
     yield from linear(names["q"], group, q_rows, inputs, Shard.COLUMN, has_bias=part.has_qkv_bias)
     if not part.reads_shared_cache:
         for role, head_dim in (("k", part.head_dim), ("v", v_head_dim)):
-            yield from _kv(part, names[role], head_dim, inputs, is_stored=role == "k")
+            yield from _kv(part, names[role], head_dim, inputs, is_key=role == "k")
     o_cols = part.num_heads * v_head_dim
     yield from linear(names["o"], group, hidden_size, o_cols, Shard.ROW, has_bias=part.has_o_bias)
     yield from _head_norms(part, names)
@@ -74,7 +75,7 @@ def attention_weights(part: Attention, hidden_size: int, names: Names) -> Iterat
 
 
 def _kv(
-    part: Attention, name: str, head_dim: int, inputs: int, *, is_stored: bool
+    part: Attention, name: str, head_dim: int, inputs: int, *, is_key: bool
 ) -> Iterator[Weight]:
     rows = part.num_kv_heads * head_dim
     yield Weight(
@@ -84,10 +85,11 @@ def _kv(
         cols=inputs,
         shard=Shard.KV,
         kv_heads=part.num_kv_heads,
-        is_parameter=is_stored or not part.has_unstored_v,
+        is_parameter=is_key or not part.has_unstored_v,
     )
     if part.has_qkv_bias:
-        yield vector(f"{name}.bias", Group.ATTENTION, rows, Shard.KV, part.num_kv_heads)
+        bias = vector(f"{name}.bias", Group.ATTENTION, rows, Shard.KV, part.num_kv_heads)
+        yield replace(bias, is_parameter=not (is_key and part.has_unstored_k_bias))
 
 
 def _head_norms(part: Attention, names: Names) -> Iterator[Weight]:
@@ -128,6 +130,25 @@ def attention_caches(part: Attention) -> Iterator[Cache]:
     yield SharedCache(attention=cache) if part.reads_shared_cache else cache
     if part.sparse_index_dim is not None:
         yield IndexerCache(index_head_dim=part.sparse_index_dim)
+
+
+def cross_weights(part: CrossAttention, hidden_size: int, names: Names) -> Iterator[Weight]:
+    """The decoder's side of cross attention."""
+    group, width = Group.ATTENTION, part.num_heads * part.head_dim
+    yield from linear(names["cross_q"], group, width, hidden_size, Shard.COLUMN, has_bias=True)
+    yield from linear(names["cross_o"], group, hidden_size, width, Shard.ROW, has_bias=True)
+
+
+def cross_caches(part: CrossAttention) -> Iterator[Cache]:
+    """Keys and values of the encoder's output."""
+    attention = KvCache(
+        kind="full",
+        num_heads=part.num_heads,
+        num_kv_heads=part.num_heads,
+        head_dim=part.head_dim,
+        v_head_dim=part.head_dim,
+    )
+    yield CrossCache(attention=attention, encoder_tokens=part.encoder_tokens)
 
 
 def latent_weights(part: Latent, hidden_size: int, names: Names) -> Iterator[Weight]:

@@ -23,6 +23,7 @@ from pytest_llmserve.models.spec import (
 
 _PARTS: Final[Mapping[str, type]] = {
     "attention": p.Attention,
+    "cross_attention": p.CrossAttention,
     "latent": p.Latent,
     "mlp": p.Mlp,
     "moe": p.Moe,

@@ -38,6 +38,7 @@ _LAYERS: Final = (
     "layers_block_type",
     "block_configs",
     "hybrid_override_pattern",
+    "decoder_layers",
 )
 _DTYPES: Final[Mapping[str, str]] = {
     "bfloat16": "bfloat16",
@@ -215,6 +216,7 @@ def _shape(found: Decoder, tower: Tower | None) -> Shape:
         has_final_norm=found.has_final_norm,
         has_lm_head_bias=found.has_lm_head_bias,
         embedding_size=found.embedding_size,
+        has_whole_embedding=found.has_whole_embedding,
         extra=found.extra,
         vision=() if tower is None else tower.weights,
         vision_num_heads=None if tower is None else tower.num_heads,

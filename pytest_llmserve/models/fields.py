@@ -155,7 +155,10 @@ class Fields:
 
     def num_layers(self, *other_names: str) -> int:
         """The layer count, within reason."""
-        keys = ("num_hidden_layers", *other_names)
+        return self.layer_count("num_hidden_layers", *other_names)
+
+    def layer_count(self, *keys: str) -> int:
+        """The layer count under these keys only, within reason."""
         found = self.size(*keys)
         if found > _MAX_LAYERS:
             raise self.bad(self._spelling(keys), found, f"at most {_MAX_LAYERS} layers")

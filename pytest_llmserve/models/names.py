@@ -132,6 +132,17 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "falcon": _BLOOM,
     "bloom": _BLOOM,
     "gpt2": _GPT2,
+    "whisper": {
+        "embedding": "model.decoder.embed_tokens",
+        "final_norm": "model.decoder.layer_norm",
+        "lm_head": "proj_out",
+        "norm": "final_layer_norm",
+        "o": "self_attn.out_proj",
+        "cross_q": "encoder_attn.q_proj",
+        "cross_o": "encoder_attn.out_proj",
+        "up": "fc1",
+        "down": "fc2",
+    },
     "gptj": {
         "embedding": "transformer.wte",
         "final_norm": "transformer.ln_f",

@@ -45,6 +45,21 @@ class Attention:
     """Keys and values come from images: no cache of text (Llama 3.2 Vision)."""
     input_size: int | None = None
     """Inputs of q, k and v where it is not the hidden size (EAGLE-3: twice)."""
+    has_unstored_k_bias: bool = False
+    """k has no bias in the checkpoint; runtimes still hold one for it (Whisper)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossAttention:
+    """A decoder's attention to its encoder (Whisper): q and o, both with a bias.
+
+    k and v work with the encoder, once a request, and are counted there.
+    """
+
+    num_heads: int
+    head_dim: int
+    encoder_tokens: int
+    """Tokens of the encoder's output at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +128,7 @@ class Extra:
     weights: tuple[Weight, ...] = ()
 
 
-Part: TypeAlias = "Attention | Latent | Mlp | Moe | Extra | StatePart"
+Part: TypeAlias = "Attention | CrossAttention | Latent | Mlp | Moe | Extra | StatePart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,8 @@ class Shape:
     has_lm_head_bias: bool = False
     embedding_size: int | None = None
     """Width of the embedding where it is not the hidden size (OPT-350M)."""
+    has_whole_embedding: bool = False
+    """Runtimes keep the embedding whole on every rank (Whisper)."""
     extra: tuple[Weight, ...] = ()
     """Weights outside the layers besides embedding, final norm and lm_head."""
     vision: tuple[Weight, ...] = ()

@@ -115,6 +115,17 @@ class SharedCache:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CrossCache:
+    """Keys and values of an encoder's output, written once a request (Whisper).
+
+    ``encoder_tokens`` rows at most, whatever the length of the text.
+    """
+
+    attention: KvCache
+    encoder_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateTensor:
     """One tensor of a recurrent state for one sequence; ``sharded_axis`` is divided by TP."""
 
@@ -135,7 +146,7 @@ class StateCache:
     """Tokens of one prefill chunk (``chunk_size``, ``mamba_chunk_size``), where the config says."""
 
 
-Cache = KvCache | LatentCache | IndexerCache | SharedCache | StateCache
+Cache = KvCache | LatentCache | IndexerCache | SharedCache | CrossCache | StateCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,10 +38,10 @@ def test_entries(model_id: str) -> None:
     spec = find_in_catalogue(model_id)
     assert spec is not None
     assert spec.source.removesuffix(" (from memory)") == f"catalogue {model_id}"
-    assert 5e7 < total_parameters(spec) < 2e12
+    assert 3e7 < total_parameters(spec) < 2e12
     assert all(weight.num_elements > 0 for weight in (*spec.outside, *spec.vision))
     if shape.limits.candidates:
-        assert 1024 <= min(shape.limits.candidates.values()) <= 10_485_760
+        assert 448 <= min(shape.limits.candidates.values()) <= 10_485_760
 
 
 def test_aliases_lead_to_entries_and_hide_none() -> None:

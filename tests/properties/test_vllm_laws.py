@@ -17,6 +17,7 @@ from pytest_llmserve.manifests.launch import Word
 from pytest_llmserve.models.spec import (
     Cache,
     ContextLimits,
+    CrossCache,
     Experts,
     Group,
     IndexerCache,
@@ -73,6 +74,8 @@ KINDS: dict[str, tuple[Cache, ...]] = {
     "narrow window": (replace(FULL, kind="sliding", window=128),),
     "chunked": (replace(FULL, kind="chunked", window=8192),),
     "shared": (SharedCache(attention=FULL),),
+    # within the smallest budget drawn: a server whose encoder takes more is refused
+    "cross": (FULL, CrossCache(attention=FULL, encoder_tokens=500)),
     "mla": (MLA,),
     "sparse mla": (MLA, IndexerCache(index_head_dim=128)),
     "mamba1": (state("mamba1", (3, 8192), (8192, 16)),),

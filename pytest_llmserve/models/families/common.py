@@ -35,6 +35,7 @@ class Decoder:
     has_final_norm: bool = True
     has_lm_head_bias: bool = False
     embedding_size: int | None = None
+    has_whole_embedding: bool = False
     extra: tuple[Weight, ...] = ()
     rotary_dim: int | None = None
     rotary_partial_factor: float = 1.0

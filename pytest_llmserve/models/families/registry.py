@@ -255,6 +255,10 @@ FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "InternVLChatModel": Family("", "ends", ("llm_config",), "llama", "towers:internvl"),
     "Phi3VForCausalLM": Family("llama:phi3", "ends", (), "phi3", "towers:phi3_v"),
+    # an encoder and a decoder
+    "WhisperForConditionalGeneration": Family(
+        "whisper:whisper", tower="whisper:encoder", has_rotary_tables=False
+    ),
 }
 # Where a file names no architecture, and for nested text configs.
 MODEL_TYPES: Final[Mapping[str, str]] = {

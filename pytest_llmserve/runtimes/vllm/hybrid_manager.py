@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_llmserve.runtimes.vllm.traits import attention_type
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -60,6 +62,12 @@ def is_hybrid_manager_off(settings: VllmSettings, rules: KvRules, model: ModelSp
         UnknownLayoutError: it matters and hangs on a connector that is not known.
     """
     stated = settings.disable_hybrid_kv_cache_manager
+    is_asked = stated.value or (settings.kv_connectors and not stated.is_stated)
+    if is_asked and attention_type(model) == "encoder_decoder":
+        raise UnknownLayoutError(
+            "how cross attention is laid out without the hybrid KV cache manager is not known: "
+            "leave out --disable-hybrid-kv-cache-manager and --kv-transfer-config"
+        )
     if stated.value:
         return True
     kinds = {

@@ -54,6 +54,8 @@ class RankPool:
     token_shards: int = 1
     """Ranks that a request's tokens are spread over (context parallelism)."""
     printed_shards: int = 1
+    encoder_tokens: int | None = None
+    """What cross attention is sized with; ``None``: the encoder's longest input."""
     blocks_override: int | None = None
     checked: RankLayout | None = None
     """The layout whose need the check asks for, where that is not this rank's own."""
@@ -76,6 +78,9 @@ class RankPool:
         block = spec.block_size
         if spec.kind == "mamba":
             return _cdiv(num_tokens, block) if spec.state_blocks is None else spec.state_blocks
+        if spec.encoder_tokens is not None:
+            kept = spec.encoder_tokens if self.encoder_tokens is None else self.encoder_tokens
+            return _cdiv(kept, block)
         if spec.kind == "sliding" and spec.window is not None:
             kept = min(spec.window - 1 + self.in_flight_tokens, num_tokens)
             return _cdiv(kept, block) + 1
@@ -105,7 +110,7 @@ class RankPool:
         """Bytes that a request of this length really holds while it decodes.
 
         Windows keep only what attention still reads; states keep the running one, and the last
-        cached one where prefixes are cached.
+        cached one where prefixes are cached; cross attention keeps the encoder's longest input.
         """
         blocks = 0
         for spec, count in self._counted:
@@ -113,6 +118,8 @@ class RankPool:
             if spec.window is not None and spec.kind in ("sliding", "chunked"):
                 kept = min(spec.window, num_tokens)
                 most = min(most, _cdiv(kept, spec.block_size) + 1)
+            if spec.encoder_tokens is not None:
+                most = _cdiv(spec.encoder_tokens, spec.block_size)
             blocks += count * most
         return self.layout.bytes_per_block * blocks
 
@@ -231,6 +238,7 @@ def rank_pool(
         in_flight_tokens=batched * concurrent_batches(settings, rules, model),
         token_shards=dcp * (pcp if rules.shards_pcp else 1),
         printed_shards=(dcp if rules.multiplies_dcp else 1) * (pcp if rules.multiplies_pcp else 1),
+        encoder_tokens=batched if rules.counts_encoder_budget else None,
         blocks_override=settings.num_gpu_blocks_override.value,
         checked=checked,
     )

@@ -7,7 +7,7 @@ Source: vLLM 0.33.0 ``v1/kv_cache_interface.py`` and the layers' ``get_kv_cache_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -18,7 +18,13 @@ from pytest_llmserve.engine.kv_formats import (
     latent_token_bytes,
 )
 from pytest_llmserve.engine.parallel import local_kv_heads
-from pytest_llmserve.models.spec import IndexerCache, LatentCache, SharedCache, StateCache
+from pytest_llmserve.models.spec import (
+    CrossCache,
+    IndexerCache,
+    LatentCache,
+    SharedCache,
+    StateCache,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.runtimes.vllm.settings import VllmSettings
     from pytest_llmserve.runtimes.vllm.version_rules import KvRules
 
-Kind = Literal["full", "sliding", "chunked", "mla", "mamba"]
+Kind = Literal["full", "sliding", "chunked", "mla", "mamba", "cross"]
 
 # The first and last two attention layers of a dense model stay unquantised under turboquant.
 _TURBOQUANT: Final = "turboquant"
@@ -51,6 +57,8 @@ class KvSpec:
     window: int | None = None
     state_blocks: int | None = None
     """States: blocks one request takes in its group; ``None``: one per ``block_size`` tokens."""
+    encoder_tokens: int | None = None
+    """Cross attention: tokens of the encoder's output that a request keeps."""
 
     @property
     def is_attention(self) -> bool:
@@ -66,6 +74,7 @@ class TokenRow:
     bytes_per_token: int
     shape: tuple[int, ...]
     window: int | None = None
+    encoder_tokens: int | None = None
 
     def spec(self, block_size: int) -> KvSpec:
         """The spec with pages of ``block_size`` tokens."""
@@ -75,6 +84,7 @@ class TokenRow:
             page_bytes=self.bytes_per_token * block_size,
             shape=self.shape,
             window=self.window,
+            encoder_tokens=self.encoder_tokens,
         )
 
 
@@ -176,6 +186,10 @@ def _row(
         return _indexer_row(cache.index_head_dim, is_sparse_mla=has_latent)
     if isinstance(cache, LatentCache):
         return _latent_row(cache, settings, kv_cache_dtype, bits)
+    if isinstance(cache, CrossCache):
+        row = _row(cache.attention, model, settings, kv_cache_dtype, has_latent=False)
+        assert isinstance(row, TokenRow)
+        return replace(row, kind="cross", encoder_tokens=cache.encoder_tokens)
     # MiniCPM3 pads its values to the key width.
     v_head_dim = cache.head_dim if model.model_type == "minicpm3" else cache.v_head_dim
     return _heads_row(

@@ -30,6 +30,7 @@ from pytest_llmserve.runtimes.vllm.measured import (
     non_torch_bytes,
     shares_of_bar,
 )
+from pytest_llmserve.runtimes.vllm.traits import attention_type
 from pytest_llmserve.runtimes.vllm.version_rules import kv_rules
 from pytest_llmserve.runtimes.vllm.weights import (
     rank_of,
@@ -196,7 +197,7 @@ def _ledger(
         "gpu_total": gpu.source or gpu.name,
         "budget": f"{utilization.value:.2f} x framework total, {utilization.source}",
         "weights": weights_source(settings, model, loaded),
-        "activations": _estimated(activations),
+        "activations": _estimated(activations) + _no_log_of(model),
         "non_torch": _estimated(non_torch),
         "graphs": _estimated(graphs) if settings.has_cuda_graphs else "no CUDA graphs",
         "kv_available": "what is left of the budget",
@@ -225,6 +226,13 @@ def _graphs_in_budget(settings: VllmSettings, version: Version) -> bool:
     default = "1" if rules.graphs_in_budget else "0"
     word = settings.env.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", default)
     return rules.estimates_graphs and word != "0"
+
+
+def _no_log_of(model: ModelSpec) -> str:
+    """Said of models whose kind is not among the logs that the measured terms were fitted to."""
+    if attention_type(model) != "encoder_decoder":
+        return ""
+    return ", fitted to other models (no log of an encoder-decoder names its GPU)"
 
 
 def _estimated(value: Interval) -> str:
@@ -281,5 +289,5 @@ def _bytes_per_token(pool: RankPool) -> int:
     return sum(
         count * spec.page_bytes // spec.block_size
         for spec, count in pool.layout.layers
-        if spec.is_attention
+        if spec.is_attention and spec.encoder_tokens is None
     )

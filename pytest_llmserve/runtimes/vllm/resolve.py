@@ -73,7 +73,7 @@ def resolve_settings(
     read = _Reader(args, version)
     derived = derive(model, args, version) if model is not None else None
     length, is_auto = _max_model_len(read, derived)
-    chunked = _chunked_prefill(read)
+    chunked = _chunked_prefill(read, model)
     text_only = _language_model_only(read, model)
     expert_parallel = read.get("enable_expert_parallel", default=False)
     tokens, why_tokens, seqs, why_seqs = resolve_batch(
@@ -161,7 +161,10 @@ def _data_parallel(read: _Reader) -> Setting[int]:
     return read.get("data_parallel_size", 1)
 
 
-def _chunked_prefill(read: _Reader) -> Setting[bool]:
+def _chunked_prefill(read: _Reader, model: ModelSpec | None) -> Setting[bool]:
+    if model is not None and attention_type(model) == "encoder_decoder":
+        # whatever the flag says (0.10.2 to 0.33, read)
+        return Setting(value=False, source=f"{read.default_source()} for encoder-decoder models")
     is_forced = not at_least(read.version, "0.11.1") and not is_pooling(read.args)
     if is_forced:  # the V1 engine set it whatever the flag said
         return Setting(value=True, source=read.default_source())
@@ -176,6 +179,10 @@ def _prefix_caching(read: _Reader, model: ModelSpec | None) -> Setting[bool]:
         default, source = False, f"{source} for hybrid models"
     elif kind == "attention_free":
         default, source = False, f"{source} for models without attention"
+    elif kind == "encoder_decoder":
+        default, source = False, f"{source} for encoder-decoder models"
+        if not at_least(read.version, "0.13"):  # switched off whatever the flag said
+            return Setting(value=False, source=source)
     return read.get("enable_prefix_caching", default, source)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_llmserve.models.spec import LatentCache, StateCache
+from pytest_llmserve.models.spec import CrossCache, LatentCache, StateCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.models.spec import ModelSpec
     from pytest_llmserve.runtimes.vllm.args import ParsedArgs
 
-AttentionType = Literal["decoder", "hybrid", "attention_free"]
+AttentionType = Literal["decoder", "hybrid", "attention_free", "encoder_decoder"]
 
 _POOLING_TASKS: Final = frozenset({"embed", "embedding", "classify", "reward", "score"})
 
@@ -29,18 +29,34 @@ _MODALITIES: Final[Mapping[str, tuple[str, ...]]] = {
     "Qwen3_5ForConditionalGeneration": ("image", "video"),
     "Qwen3_5MoeForConditionalGeneration": ("image", "video"),
     "Glm4vForConditionalGeneration": ("image", "video"),
+    "WhisperForConditionalGeneration": ("audio",),
 }
 _ALL_MODALITIES: Final = ("image", "video", "audio")
 
 
 def attention_type(model: ModelSpec) -> AttentionType:
-    """Whether layers keep keys and values, a recurrent state, or both kinds occur."""
+    """Whether layers keep keys and values, a recurrent state, both, or an encoder's output too."""
     caches = [cache for group in model.layer_groups for cache in group.layer.caches]
+    if any(isinstance(cache, CrossCache) for cache in caches):
+        return "encoder_decoder"
     has_state = any(isinstance(cache, StateCache) for cache in caches)
     if not has_state:
         return "decoder"
     all_state = all(isinstance(cache, StateCache) for cache in caches)
     return "attention_free" if all_state else "hybrid"
+
+
+def longest_encoder_input(model: ModelSpec) -> int:
+    """Tokens of the encoder's output at most; 0 without an encoder that a decoder attends to."""
+    return max(
+        (
+            cache.encoder_tokens
+            for group in model.layer_groups
+            for cache in group.layer.caches
+            if isinstance(cache, CrossCache)
+        ),
+        default=0,
+    )
 
 
 def is_mla(model: ModelSpec) -> bool:

@@ -105,8 +105,11 @@ def _old_engine(
     is_quantised = kind is not None and kind.value != "auto"
     if is_quantised and capability is not None and capability // 10 != _FLASH_ATTENTION_3 // 10:
         yield "a quantised KV cache without FlashAttention 3"
-    if model is not None and attention_type(model) != "decoder" and not at_least(version, "0.10"):
+    layers = "decoder" if model is None else attention_type(model)
+    if layers in ("hybrid", "attention_free") and not at_least(version, "0.10"):
         yield "a model with recurrent state"
+    if layers == "encoder_decoder" and not at_least(version, "0.10.2"):
+        yield "a model with an encoder and a decoder"
     for dest in _OLD_ENGINE_FLAGS:
         stated = args.stated.get(dest)
         if stated is not None and stated.value not in (False, 1, 0.0):

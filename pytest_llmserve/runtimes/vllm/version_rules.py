@@ -48,6 +48,9 @@ _GROUP_RATIO: Final[Steps[Fraction | None]] = (
     ("0.12", Fraction(5, 4)),
     ("0.18", Fraction(3, 2)),
 )
+# Encoder tokens that a request's cross attention is sized with: the longest input, then the budget
+# of the encoder, which is max_num_batched_tokens (0.10.2 to 0.33 read).
+_COUNTS_ENCODER_BUDGET: Final[Steps[bool]] = (("0", False), ("0.13", True))
 _COUNTS_IN_FLIGHT: Final[Steps[bool]] = (("0", False), ("0.26", True))
 # The second model runner, which pipelines asynchronously: default for dense models, then for all.
 _SECOND_RUNNER_IF_DENSE: Final[Steps[bool]] = (("0", False), ("0.28", True))
@@ -86,6 +89,8 @@ class KvRules:
     multiplies_pcp: bool
     shards_pcp: bool
     group_ratio: Fraction | None
+    counts_encoder_budget: bool
+    """Cross attention is sized with the encoder's budget, not with its longest input."""
     counts_in_flight: bool
     """Windows are sized with the tokens of every batch in flight, not of one."""
     has_second_runner_if_dense: bool
@@ -128,6 +133,7 @@ def kv_rules(version: Version) -> KvRules:
         multiplies_pcp=_at(version, _MULTIPLIES_PCP),
         shards_pcp=_at(version, _SHARDS_PCP),
         group_ratio=_at(version, _GROUP_RATIO),
+        counts_encoder_budget=_at(version, _COUNTS_ENCODER_BUDGET),
         counts_in_flight=_at(version, _COUNTS_IN_FLIGHT),
         has_second_runner_if_dense=_at(version, _SECOND_RUNNER_IF_DENSE),
         has_second_runner=_at(version, _SECOND_RUNNER),

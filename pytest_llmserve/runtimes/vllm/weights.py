@@ -14,6 +14,7 @@ from pytest_llmserve.engine.quantized import Padding
 from pytest_llmserve.engine.weights import absorbed_mla_bytes_on_rank, weight_bytes_on_rank
 from pytest_llmserve.models.schemes import scheme_of
 from pytest_llmserve.models.spec import (
+    CrossCache,
     Group,
     KvCache,
     LatentCache,
@@ -46,7 +47,7 @@ _ONLINE: Final = {
 # Four float32 scales of each attention layer (q, k, v, prob), and four bf16 ones with fp8 KV.
 _ATTENTION_SCALARS: Final = 16
 _ATTENTION_FP8_SCALARS: Final = 8
-_ATTENTION: Final = (KvCache, LatentCache, SharedCache)
+_ATTENTION: Final = (KvCache, LatentCache, SharedCache, CrossCache)
 _FP8_METHODS: Final = ("fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8")
 # MXFP4 experts on ROCM, and on Hopper while it took Triton's kernels: logs of 0.11 print 13.47 GiB
 # for gpt-oss-20b (0.14.1 and later build 13.70).
@@ -58,7 +59,7 @@ _HOPPER: Final = 90
 _INTERLEAVED_MROPE: Final = ("qwen3_vl", "qwen3_5", "qwen3_omni")
 _ONE_MROPE_TABLE_SINCE: Final = (0, 31)
 # mm-encoder-tp-mode "data" is ignored by these.
-_ALWAYS_SHARDED_VISION: Final = ("gemma3", "gemma4")
+_ALWAYS_SHARDED_VISION: Final = ("gemma3", "gemma4", "whisper")
 # Classes with LoRA on embedding and lm_head.
 _EMBEDDING_LORA: Final = (
     "llama",
@@ -279,8 +280,7 @@ def _built_bytes(model: ModelSpec, rank: Rank, bits: int, padding: Padding) -> i
 
 
 def _attention_scalars(scalars: int, layer: Layer) -> int:
-    has_attention = any(isinstance(cache, _ATTENTION) for cache in layer.caches)
-    return scalars if has_attention else 0
+    return scalars * sum(isinstance(cache, _ATTENTION) for cache in layer.caches)
 
 
 def _lora_bytes(settings: VllmSettings, model: ModelSpec, rank: Rank, bits: int) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.models.spec import KvCache, StateCache
 from pytest_llmserve.runtimes.vllm.refusals.case import divisors
-from pytest_llmserve.runtimes.vllm.traits import is_mla, is_moe
+from pytest_llmserve.runtimes.vllm.traits import attention_type, is_mla, is_moe
 from pytest_llmserve.runtimes.vllm.versions import at_least
 
 if TYPE_CHECKING:
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 _TP: Final = ("tensor_parallel_size",)
 _VOCAB_PADDING: Final = 64
-# Classes without SupportsPP (built on 0.32).
+# Classes without SupportsPP (built on 0.32; Whisper read).
 _WITHOUT_STAGES: Final = frozenset(
     {
         "AriaForConditionalGeneration",
         "Mamba2ForCausalLM",
         "Phi4MMForCausalLM",
         "Qwen3VLMoeForConditionalGeneration",
+        "WhisperForConditionalGeneration",
         "Zamba2ForCausalLM",
     }
 )
@@ -140,18 +141,23 @@ def _vision(case: Case) -> Refusal | None:
     model, tp, settings = case.model, case.tp, case.settings
     if model is None or tp < 2 or settings.language_model_only.value:
         return None
-    if settings.mm_encoder_tp_mode == "data":
+    is_encoder_decoder = attention_type(model) == "encoder_decoder"
+    if settings.mm_encoder_tp_mode == "data" and not is_encoder_decoder:
         return None
+    what = "encoder" if is_encoder_decoder else "vision"
+    expected = "--mm-encoder-tp-mode data, or --language-model-only for text alone"
+    if is_encoder_decoder:
+        expected = "a size that divides it"
     heads = model.vision_num_heads
-    sizes = [(heads, "vision heads")] if heads else []
-    sizes += [(width, "vision MLP width") for width in model.vision_intermediate_sizes]
-    for number, what in sizes:
+    sizes = [(heads, f"{what} heads")] if heads else []
+    sizes += [(width, f"{what} MLP width") for width in model.vision_intermediate_sizes]
+    for number, part in sizes:
         if number % tp:
             return case.refuse(
                 "parallelism",
-                f"{number} {what} cannot be split over tensor parallel size {tp}",
+                f"{number} {part} cannot be split over tensor parallel size {tp}",
                 f"{number} is not divisible by {tp}",
-                expected="--mm-encoder-tp-mode data, or --language-model-only for text alone",
+                expected=expected,
                 at=_TP,
             )
     return None

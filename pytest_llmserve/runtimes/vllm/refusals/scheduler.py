@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.runtimes.vllm.batching import PREFIX_LM_ITEM_TOKENS
+from pytest_llmserve.runtimes.vllm.traits import longest_encoder_input
 from pytest_llmserve.runtimes.vllm.versions import at_least, short
 
 if TYPE_CHECKING:
@@ -117,6 +118,23 @@ def _whole_image(case: Case) -> Refusal | None:
     )
 
 
+def _whole_audio(case: Case) -> Refusal | None:
+    """An encoder-decoder takes what its encoder sees in one step (0.10.2 to 0.33, read)."""
+    model, tokens = case.model, case.settings.max_num_batched_tokens.value
+    longest = 0 if model is None else longest_encoder_input(model)
+    if model is None or not longest or tokens >= longest:
+        return None
+    return case.refuse(
+        "scheduler",
+        f"{tokens:,} tokens a step, an input of {model.id} takes {longest:,} and is not split",
+        f"Chunked MM input disabled but max_tokens_per_mm_item ({longest}) is larger than "
+        f"max_num_batched_tokens ({tokens}).",
+        expected=f"--max-num-batched-tokens {longest} or more",
+        at=_BATCH,
+        is_certain=False,  # read, not run
+    )
+
+
 def _async_stages(case: Case) -> Refusal | None:
     stages = case.settings.pipeline_parallel_size.value
     if not case.value("async_scheduling") or stages < 2:
@@ -140,5 +158,6 @@ RULES: Final[tuple[Rule, ...]] = (
     _long_prefill,
     _partial_prefills,
     _whole_image,
+    _whole_audio,
     _async_stages,
 )
