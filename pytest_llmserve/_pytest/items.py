@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmserve.invariants import server_invariants
+from pytest_llmserve.reporting.findings import IN_BASELINE
 from pytest_llmserve.reporting.text import explain, headline
 from pytest_llmserve.servers.facts import brief_facts, verdict_facts
 from pytest_llmserve.verdict import Certainty, Outcome, ProblemKind, Verdict
@@ -290,7 +291,7 @@ class InvariantItem(VerdictItem):
                 "is_finding": is_failure and accepted is None and verdict.blocked_by is None,
             }
         if is_failure and accepted is None and self._accepted is not None:
-            accepted = f"in the baseline: {self._accepted.reason}"
+            accepted = f"{IN_BASELINE}{self._accepted.reason}"
         facts["verdict"] = verdict_facts(verdict, text, is_failure=is_failure, accepted=accepted)
         return facts
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from pytest_llmserve.reporting.changes import Change
 
 Level = Literal["error", "warning"]
+IN_BASELINE: Final = "in the baseline: "
+"""How ``accepted`` begins for what was there when the baseline was written."""
 _BADNESS = {"certain": 0, "likely": 1, "close": 4}
 
 

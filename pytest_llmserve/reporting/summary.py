@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_llmserve.reporting.findings import outcome_of
+from pytest_llmserve.reporting.findings import IN_BASELINE, outcome_of
 from pytest_llmserve.units import format_gib
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ _ORDER: Final = ("passed", "failed", "close", "cannot tell", "accepted")
 
 
 def summary_lines(facts: Iterable[dict[str, Any]], *, is_verbose: bool) -> list[str]:
-    """Counts first, then the servers, sorted by file and line; whole ledgers if verbose."""
+    """Counts first, then the servers, sorted by file and line; whole ledgers if verbose.
+
+    What is ignored is always listed, with its reason.
+    """
     facts = list(facts)
     if not facts:
         return ["nothing was checked: no file that was named or declared holds a deployment"]
@@ -82,7 +85,13 @@ def _outcome(fact: dict[str, Any]) -> str:
 
 
 def _not_fine(facts: Iterable[dict[str, Any]]) -> bool:
-    return any(is_bad(fact) or _outcome(fact) == "close" for fact in facts)
+    return any(is_bad(fact) or _outcome(fact) == "close" or _is_ignored(fact) for fact in facts)
+
+
+def _is_ignored(fact: dict[str, Any]) -> bool:
+    """By a person, one by one; the baseline took all that there was."""
+    accepted = fact["verdict"]["accepted"]
+    return accepted is not None and not accepted.startswith(IN_BASELINE)
 
 
 def _server_lines(
@@ -97,6 +106,11 @@ def _server_lines(
     ]
     off = "" if server["is_deployed"] else " (not deployed by default)"
     lines = [f"{place}{server['name']}{off}: {', '.join(words) or 'ok'}"]
+    lines += [
+        f"    {fact['verdict']['name']} is accepted: {fact['verdict']['accepted']}"
+        for fact in facts
+        if fact["verdict"]["accepted"] is not None
+    ]
     if is_verbose and server["ledger"] is not None:
         from pytest_llmserve.reporting.server_ledger import server_ledger_lines
 

@@ -169,7 +169,16 @@ def test_a_server_of_another_runtime_is_not_a_pass(pytester: pytest.Pytester) ->
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--strict-markers",), ("-W", "error"), ("-n", "2"), ("-o", "xfail_strict=true")],
+    [
+        ("--strict-markers",),
+        ("-W", "error"),
+        ("-n", "2"),
+        ("-o", "xfail_strict=true"),
+        pytest.param(
+            ("-o", "strict=true"),
+            marks=pytest.mark.skipif(pytest.version_tuple < (9,), reason="comes with pytest 9"),
+        ),
+    ],
     ids=" ".join,
 )
 def test_it_lives_with_strict_settings(

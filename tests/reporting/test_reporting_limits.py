@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from report_facts import CLOSE, TOO_LONG, checked, fact, server, verdict
 
 from pytest_llmserve.reporting.annotations import annotation_lines, are_wanted
-from pytest_llmserve.reporting.findings import findings
+from pytest_llmserve.reporting.findings import IN_BASELINE, findings
 from pytest_llmserve.reporting.markdown import MARKER, comment, markdown
 from pytest_llmserve.reporting.markdown_text import cell, code
 from pytest_llmserve.reporting.summary import summary_lines
@@ -147,3 +147,16 @@ def test_what_was_blocked_or_accepted_is_no_finding() -> None:
     facts = fleet(1, blocked)
     assert findings(checked([{**f, "item": "skipped"} for f in facts])) == []
     assert len(findings(checked([{**f, "item": "failed"} for f in facts]))) == 1
+
+
+def test_what_is_ignored_is_always_listed_and_the_baseline_is_not() -> None:
+    """Of 22 servers, all fine but for what was accepted."""
+
+    def lines(reason: str) -> str:
+        accepted = {**TOO_LONG, "is_failure": False, "accepted": reason}
+        ignored = fact(server("s", "a.yaml", 1), accepted, item="skipped")
+        return "\n".join(summary_lines([ignored, *fleet(21, FINE)], is_verbose=False))
+
+    name = TOO_LONG["name"]
+    assert f"{name} is accepted: the sidecar (line 9)" in lines("the sidecar (line 9)")
+    assert "is accepted" not in lines(f"{IN_BASELINE}adopted")

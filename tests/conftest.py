@@ -1,4 +1,9 @@
-"""In-process runs find our rooms loaded: pytester forgets what a run itself imports."""
+"""In-process runs find our rooms loaded: pytester forgets what a run itself imports.
+
+numpy cannot be loaded twice.
+"""
+
+import numpy  # noqa: F401
 
 import pytest_llmserve._pytest.session
 import pytest_llmserve.assertions
