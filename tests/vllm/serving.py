@@ -128,6 +128,7 @@ def refused(
     of: ModelSpec | None = None,
     count: int | None = None,
     env: dict[str, str] | None = None,
+    draft: ModelSpec | None = None,
 ) -> list[Refusal]:
     """What stops ``vllm serve M <line>``."""
     spec = model() if of is None else of
@@ -140,6 +141,7 @@ def refused(
         gpu=load_gpu(gpu) if gpu else None,
         gpu_count=count,
         env=env or {},
+        draft=draft,
     )
     return list(found)
 

@@ -76,6 +76,7 @@ class VllmInputs:
             gpu=self.gpu,
             gpu_count=self.gpu_count.value if self.gpu_count else None,
             env=self.env,
+            draft=self._draft(settings),
         )
         return Deployment(
             name=self.name,
@@ -107,22 +108,22 @@ class VllmInputs:
 
     def plan(self, deployment: Deployment) -> Plan:
         """What vLLM would do with the GPU's memory."""
+        settings = self._vllm(deployment)
         return make_plan(
-            self._vllm(deployment),
+            settings,
             version=self.version.value,
             model=self.model,
             gpu=self.gpu,
-            draft=self.draft or self._bundled_draft(deployment),
+            draft=self._draft(settings),
         )
 
-    def _bundled_draft(self, deployment: Deployment) -> ModelSpec | None:
-        """The draft model of the bundled catalogue, where the settings name one of it."""
-        name = self._vllm(deployment).draft_model
-        if name is None:
-            return None
+    def _draft(self, settings: VllmSettings) -> ModelSpec | None:
+        """The draft model: as given, or of the bundled catalogue where the settings name one."""
+        if self.draft is not None or settings.draft_model is None:
+            return self.draft
         from pytest_llmserve.models.catalogue import find_in_catalogue
 
-        return find_in_catalogue(name)
+        return find_in_catalogue(settings.draft_model)
 
     def costs(self, deployment: Deployment) -> StepCosts:
         """What one GPU reads and computes, in coefficients of batch and tokens."""

@@ -17,6 +17,7 @@ from pytest_llmserve.models.spec import (
     Shard,
     Weight,
 )
+from pytest_llmserve.runtimes.vllm.speculative import DRAFT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ DRAFT_ARCHITECTURES: Final = (
 _OWN_LAYER: Final = "mtp"
 _NO_WEIGHTS: Final = ("ngram", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states")
 _SHARES_VOCABULARY: Final = ("eagle", "eagle3", "dflash")
-_READABLE: Final = (*_SHARES_VOCABULARY, "draft_model")
+_READABLE: Final = (*_SHARES_VOCABULARY, DRAFT_MODEL)
 # The projection of an own draft layer is sharded by TP in these, whole in DeepSeek, GLM and MiMo.
 _SHARDED_PROJECTION: Final = ("qwen3_next", "qwen3_5", "nemotron_h")
 _SLIDING_DRAFT: Final = ("mimo_v2",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_llmserve.runtimes.deployment import Setting
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_llmserve.runtimes.vllm.args import ParsedArgs, Stated
+
+DRAFT_MODEL: Final = "draft_model"
+"""The method that drafts with a whole, smaller model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -72,7 +75,7 @@ def _method(config: Mapping[str, Any]) -> str | None:
     for word in ("eagle3", "eagle", "medusa", "dflash"):
         if word in name.replace("-", ""):
             return word
-    return "draft_model"
+    return DRAFT_MODEL
 
 
 def _setting(value: Any, stated: Stated | None) -> Setting[Any]:

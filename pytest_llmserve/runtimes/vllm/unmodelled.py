@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.runtimes.vllm.limits import UNDERSTOOD_OVERRIDES
+from pytest_llmserve.runtimes.vllm.speculative import read_speculative
 from pytest_llmserve.runtimes.vllm.traits import attention_type
 from pytest_llmserve.runtimes.vllm.versions import (
     NEWEST_KNOWN,
@@ -36,6 +37,7 @@ _OLD_ENGINE_FLAGS: Final = (
     "preemption_mode",
     "scheduler_delay_factor",
 )
+_NEW_DRAFTING: Final = ("ngram", "eagle", "eagle3", "medusa", "deepseek_mtp")
 _FLASH_ATTENTION_3: Final = 90
 
 
@@ -110,10 +112,20 @@ def _old_engine(
         yield "a model with recurrent state"
     if layers == "encoder_decoder" and not at_least(version, "0.10.2"):
         yield "a model with an encoder and a decoder"
+    if not at_least(version, "0.10") and _needs_old_drafting(args, version):
+        yield "its way of speculative decoding"
     for dest in _OLD_ENGINE_FLAGS:
         stated = args.stated.get(dest)
         if stated is not None and stated.value not in (False, 1, 0.0):
             yield stated.flag
+
+
+def _needs_old_drafting(args: ParsedArgs, version: Version) -> bool:
+    """The new engine took few methods, and only by name (wheels of 0.8.5, 0.9.0 to 0.9.2)."""
+    spec = read_speculative(args)
+    method = spec.method.value if "method" in spec.config or spec.model is None else None
+    known = _NEW_DRAFTING if at_least(version, "0.9") else _NEW_DRAFTING[:3]
+    return spec.is_used and method not in known
 
 
 def _overrides(args: ParsedArgs, location: Location) -> Iterator[Problem]:

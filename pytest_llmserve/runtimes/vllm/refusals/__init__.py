@@ -13,6 +13,7 @@ from pytest_llmserve.runtimes.vllm.refusals import (
     parallelism,
     quantization,
     scheduler,
+    speculation,
 )
 from pytest_llmserve.runtimes.vllm.refusals.case import Case
 
@@ -35,6 +36,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *quantization.RULES,
     *scheduler.RULES,
     *other.RULES,
+    *speculation.RULES,
 )
 
 
@@ -47,6 +49,7 @@ def refusals(
     gpu: GpuSpec | None,
     gpu_count: int | None,
     env: Mapping[str, str],
+    draft: ModelSpec | None = None,
 ) -> tuple[Refusal, ...]:
     """What the server would stop with, the argument parser's own words first.
 
@@ -60,6 +63,7 @@ def refusals(
         gpu: the device, ``None`` where it is not known.
         gpu_count: GPUs given to one instance, ``None`` where the files do not say.
         env: known environment variables of the server.
+        draft: the model that the speculative settings name, ``None`` where it is not understood.
     """
     case = Case(
         settings=settings,
@@ -69,6 +73,7 @@ def refusals(
         gpu=gpu,
         gpu_count=gpu_count,
         env=env,
+        draft=draft,
     )
     found = list(args.refusals)
     for rule in RULES:

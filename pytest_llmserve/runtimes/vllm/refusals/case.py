@@ -34,6 +34,7 @@ class Case:
     gpu: GpuSpec | None
     gpu_count: int | None
     env: Mapping[str, str]
+    draft: ModelSpec | None = None
 
     @property
     def tp(self) -> int:

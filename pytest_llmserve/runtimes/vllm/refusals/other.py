@@ -1,4 +1,4 @@
-"""Ranges, LoRA, speculation, connectors, and model classes that a version does not have."""
+"""Ranges, LoRA, connectors, and model classes that a version does not have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_llmserve.runtimes.vllm.hybrid_manager import UnknownLayoutError, is_hybrid_manager_off
-from pytest_llmserve.runtimes.vllm.speculative import read_speculative
 from pytest_llmserve.runtimes.vllm.traits import attention_type
 from pytest_llmserve.runtimes.vllm.version_rules import kv_rules
 from pytest_llmserve.runtimes.vllm.versions import at_least, release, short
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from pytest_llmserve.runtimes.vllm.refusals.case import Case, Rule
 
 _RANKS: Final = (8, 16, 32, 64, 128, 256, 320, 512)
-_SPEC: Final = ("speculative_config", "spec_tokens", "spec_method", "spec_model")
 
 
 def _architecture(case: Case) -> Refusal | None:
@@ -130,49 +128,6 @@ def _lora(case: Case) -> Refusal | None:
     return None
 
 
-def _speculative_tokens(case: Case) -> Refusal | None:
-    spec = read_speculative(case.args)
-    if not spec.is_used:
-        return None
-    tokens, method = spec.config.get("num_speculative_tokens"), spec.method.value
-    if tokens is None:
-        if method in ("ngram", "eagle", "eagle3", "draft_model", "medusa"):
-            says = "num_speculative_tokens must be provided"
-            headline = f"no number of speculative tokens for {method}"
-            expected = '"num_speculative_tokens": N'
-            is_certain = method == "ngram"  # a draft's own config may say how many
-            return case.refuse(
-                "other", headline, says, expected=expected, at=_SPEC, is_certain=is_certain
-            )
-        return None
-    is_count = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0
-    if is_count:
-        return None
-    says = "Expected num_speculative_tokens to be greater than zero"
-    headline = f"{tokens} speculative tokens"
-    return case.refuse("other", headline, says, expected="1 or more", at=_SPEC)
-
-
-def _speculative_keys(case: Case) -> Refusal | None:
-    config = read_speculative(case.args).config
-    low, high = config.get("prompt_lookup_min"), config.get("prompt_lookup_max")
-    if isinstance(low, int) and isinstance(high, int) and low > high:
-        says = f"prompt_lookup_min={low} cannot be larger than prompt_lookup_max={high}."
-        headline = f"{low} as prompt_lookup_min, {high} as prompt_lookup_max"
-        return case.refuse("other", headline, says, expected=f"at most {high}", at=_SPEC)
-    if "tensor_parallel_size" in config:
-        says = "'tensor_parallel_size' is not a valid argument in the speculative_config."
-        headline = "`tensor_parallel_size` is no key of --speculative-config"
-        expected = "draft_tensor_parallel_size"
-        return case.refuse("other", headline, says, expected=expected, at=_SPEC)
-    draft = config.get("draft_tensor_parallel_size")
-    if isinstance(draft, int) and draft not in (1, case.tp):
-        says = f"speculative_draft_tensor_parallel_size={draft} cannot be other value than 1 or"
-        headline = f"{draft} tensor ranks for the draft, {case.tp} for the model"
-        return case.refuse("other", headline, says, expected=f"1 or {case.tp}", at=_SPEC)
-    return None
-
-
 def _connector(case: Case) -> Refusal | None:
     config = case.value("kv_transfer_config")
     if not isinstance(config, dict) or not config.get("kv_connector") or config.get("kv_role"):
@@ -217,8 +172,6 @@ RULES: Final[tuple[Rule, ...]] = (
     _block_size,
     _mamba_block,
     _lora,
-    _speculative_tokens,
-    _speculative_keys,
     _connector,
     _hybrid_manager,
 )
