@@ -1,21 +1,15 @@
 """In-process runs find our rooms loaded: pytester forgets what a run itself imports.
 
-numpy cannot be loaded twice.
+Loaded twice, numpy fails and our enums differ from themselves.
 """
+
+import importlib
+import pkgutil
 
 import numpy  # noqa: F401
 
-import pytest_llmserve._pytest.session
-import pytest_llmserve.assertions
-import pytest_llmserve.manifests.compose
-import pytest_llmserve.manifests.kubernetes
-import pytest_llmserve.policy_file
-import pytest_llmserve.reporting.annotations
-import pytest_llmserve.reporting.gitlab
-import pytest_llmserve.reporting.json_report
-import pytest_llmserve.reporting.markdown
-import pytest_llmserve.reporting.properties
-import pytest_llmserve.reporting.sarif
-import pytest_llmserve.reporting.server_ledger
-import pytest_llmserve.servers.assemble
-import pytest_llmserve.servers.full_facts  # noqa: F401
+import pytest_llmserve
+
+for _room in pkgutil.walk_packages(pytest_llmserve.__path__, "pytest_llmserve."):
+    if not _room.name.endswith("__main__"):
+        importlib.import_module(_room.name)
