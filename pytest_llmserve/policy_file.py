@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 import tomllib
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from packaging.version import InvalidVersion, Version
 from pydantic import (
@@ -263,11 +263,24 @@ def parse_policy(table: dict[str, Any], *, origin: str, base_dir: Path, text: st
     )
 
 
+_EXPECTED: Final = {
+    "string_type": "text in quotes",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
+"""What a type error of pydantic asks for, in words of TOML."""
+
+
 def _explain(error: ValidationError, origin: str, text: str) -> str:
     """Every wrong key of the policy, one line each."""
     lines: dict[str, None] = {}
     for item in error.errors():
-        path = [p for p in item["loc"] if isinstance(p, int) or p.isidentifier() or "-" in p]
+        path = [p for p in item["loc"] if isinstance(p, int) or _is_key(p)]
         key = ".".join(str(p) for p in path)
         where = f"{origin}:{line}" if (line := _line_of(text, item["loc"])) else origin
         value = item["input"]
@@ -276,10 +289,25 @@ def _explain(error: ValidationError, origin: str, text: str) -> str:
             close = difflib.get_close_matches(str(item["loc"][-1]), valid, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
             lines[f"{where}: unknown key {key!r}; {hint}valid keys: {', '.join(valid)}"] = None
+        elif item["type"] == "missing":
+            lines[f"{where}: {'.'.join(str(p) for p in path[:-1])}: {path[-1]!r} is missing"] = None
         else:
-            message = item["msg"].removeprefix("Value error, ")
+            message = _expected(item["type"], item["msg"])
             lines[f"{where}: {key} = {value!r}: {message}"] = None
     return "\n".join(lines)
+
+
+def _is_key(step: str) -> bool:
+    """Whether a step of pydantic's path is a key of the file, not a branch of a union."""
+    return step != "str" and (step.isidentifier() or "-" in step)
+
+
+def _expected(kind: str, message: str) -> str:
+    if kind in _EXPECTED:
+        return f"expected {_EXPECTED[kind]}"
+    if kind.startswith(("greater_than", "less_than")):
+        return message.replace("Input should be ", "expected a number ")
+    return message.removeprefix("Value error, ").replace("Input should be ", "expected ")
 
 
 def _valid_keys(loc: tuple[int | str, ...]) -> list[str]:
