@@ -73,7 +73,7 @@ def test_a_rule_that_accepts_nothing_fails(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[[ignore]]\ninvariant = "LLM102"\n', "ignore.0.reason"),
+        ('[[ignore]]\ninvariant = "LLM102"\n', "ignore.0: 'reason' is missing"),
         ('[[ignore]]\ninvariant = "LLM102"\nreason = ""\n', "ignore.0.reason = ''"),
         ('[[ignore]]\ninvariant = "x"\nreason = "y"\n', "no invariant is called so"),
         ('[[ignore]]\nreasons = "y"\n', "did you mean 'reason'"),
