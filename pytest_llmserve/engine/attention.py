@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, overload
 
 from pytest_llmserve.engine.exact import add, integers, like, minimum, mul
@@ -249,6 +250,12 @@ def request_bytes(
         ShardingError: a state that ``tensor_parallel_size`` does not divide.
     """
     bits = model_dtype_bits or dtype_bits(spec.dtype)
+    token_bytes = partial(
+        cache_token_bytes,
+        kv_cache_dtype=kv_cache_dtype,
+        model_dtype_bits=bits,
+        tensor_parallel_size=tensor_parallel_size,
+    )
     fixed = 0
     by_window: dict[int | None, int] = {}
     for group in spec.layer_groups:
@@ -263,24 +270,12 @@ def request_bytes(
                     recurrent_dtype_bits=recurrent_dtype_bits,
                     tensor_parallel_size=tensor_parallel_size,
                 )
-                continue
-            if isinstance(cache, CrossCache):
-                row = cache_token_bytes(
-                    cache.attention,
-                    kv_cache_dtype=kv_cache_dtype,
-                    model_dtype_bits=bits,
-                    tensor_parallel_size=tensor_parallel_size,
-                )
-                fixed += count * row * cache.encoder_tokens
-                continue
-            window = cache.window if isinstance(cache, KvCache) else None
-            by_window[window] = by_window.get(window, 0) + count * cache_token_bytes(
-                cache,
-                kv_cache_dtype=kv_cache_dtype,
-                model_dtype_bits=bits,
-                tensor_parallel_size=tensor_parallel_size,
-                is_latent_layer=is_latent,
-            )
+            elif isinstance(cache, CrossCache):
+                fixed += count * token_bytes(cache.attention) * cache.encoder_tokens
+            else:
+                window = cache.window if isinstance(cache, KvCache) else None
+                held = count * token_bytes(cache, is_latent_layer=is_latent)
+                by_window[window] = by_window.get(window, 0) + held
     return RequestBytes(fixed, by_window)
 
 

@@ -41,6 +41,8 @@ class ExpertCosts:
 
     num_experts: int
     """Experts on the fullest rank."""
+    total_experts: int
+    """Experts of the model, of which a token chooses."""
     floor_experts: int
     """Experts that a step reads at least on the busiest rank, however tokens are routed."""
     experts_per_token: int
@@ -252,6 +254,7 @@ class _Builder:
             elements = sum(w.rows * w.cols for w in routed if w.is_matmul) * len(group.indices)
             yield ExpertCosts(
                 num_experts=copies,
+                total_experts=experts.num_experts,
                 # whole experts: some rank holds at least this many of those a token visits
                 floor_experts=cdiv(visited, rank.expert_shards)
                 if rank.has_expert_parallel

@@ -19,8 +19,15 @@ if TYPE_CHECKING:
     from pytest_llmserve.engine.speed_table import Engine, Memory
     from pytest_llmserve.hardware.spec import GpuSpec
 
-_BITS: Final = {"fp8": 8, "int8": 8, "mxfp8": 8, "nvfp4": 4, "mxfp4": 4}
-_KERNEL_DTYPES: Final = {16: ("bf16", "fp16"), 8: ("fp8", "int8"), 4: ("fp4",)}
+# Of a storage scheme: the dtype that its kernels compute in, and that dtype's width.
+_KERNELS: Final = {
+    "fp8": ("fp8", 8),
+    "mxfp8": ("fp8", 8),
+    "int8": ("int8", 8),
+    "nvfp4": ("fp4", 4),
+    "mxfp4": ("fp4", 4),
+}
+_SIXTEEN_BIT: Final = ("bf16", "fp16")
 _NO_NUMBER: Final = "no source states this GPU's bandwidth or its peak for the model's dtype"
 WEIGHTS_READ_AT: Final = 0.75
 """Fraction of the bandwidth at which a short prompt reads the weights: that of dense decode."""
@@ -87,9 +94,15 @@ def memory_class(gpu: GpuSpec) -> Memory | None:
     return None
 
 
-def distinct_experts(num_experts: int, experts_per_token: int, tokens: float) -> float:
-    """Experts that a batch touches if tokens choose evenly: E x (1 - (1 - k/E)^tokens)."""
-    return float(num_experts * (1 - (1 - experts_per_token / num_experts) ** tokens))
+def distinct_experts(
+    num_experts: int, experts_per_token: int, tokens: float, *, held: int | None = None
+) -> float:
+    """Experts that a batch touches if tokens choose evenly: E x (1 - (1 - k/E)^tokens).
+
+    ``held``: of those that one rank has of the E, as many as all where ``None``.
+    """
+    share = 1 - (1 - experts_per_token / num_experts) ** tokens
+    return float((num_experts if held is None else held) * share)
 
 
 def tpot_expected(
@@ -165,8 +178,7 @@ def _prefill(
 ) -> ExpectedTime | NoExpectation:
     """With the start a user waits for it; without, the GPU's own time, which holds up others."""
     count, memory, is_moe = gpus or costs.num_gpus, memory_class(gpu), bool(costs.experts)
-    bits = _kernel_bits(gpu, compute)
-    peak = _rated_peak(gpu, bits)
+    bits, peak = _kernel(gpu, compute)
     found = next(
         (
             row
@@ -265,13 +277,15 @@ def _decode_load_s(
     costs: StepCosts, gpu: GpuSpec, compute: str, batch: int, context: int
 ) -> float | None:
     """Bytes of a step at full bandwidth, or its FLOPs at the peak where those take longer."""
-    bandwidth, peak = gpu.hbm_safe_bytes_per_s, _rated_peak(gpu, _kernel_bits(gpu, compute))
+    bandwidth, peak = gpu.hbm_safe_bytes_per_s, _kernel(gpu, compute)[1]
     if bandwidth is None or peak is None:
         return None
     cost = decode_step(costs, batch, context)
     moved = float(int(cost.floor_bytes))
     for experts in costs.experts:
-        touched = distinct_experts(experts.num_experts, experts.experts_per_token, batch)
+        touched = distinct_experts(
+            experts.total_experts, experts.experts_per_token, batch, held=experts.num_experts
+        )
         moved += max(0.0, touched - experts.floor_experts) * experts.bytes_each
     return max(moved / bandwidth, int(cost.flops) / peak)
 
@@ -287,20 +301,16 @@ def _exchange_s(costs: StepCosts, gpu: GpuSpec, tokens: int) -> float | None:
     return sent / link
 
 
-def _kernel_bits(gpu: GpuSpec, compute: str) -> int:
-    """Width of the arithmetic: that of the weights where the GPU has it, else 16."""
-    bits = next((b for name, b in _BITS.items() if compute.startswith(name)), 16)
-    has = any(name in gpu.dense_flops_per_s for name in _KERNEL_DTYPES[bits])
-    return bits if has else 16
+def _kernel(gpu: GpuSpec, compute: str) -> tuple[int, int | None]:
+    """Width of the arithmetic, that of the weights where the GPU has it, else 16; and its peak.
 
-
-def _rated_peak(gpu: GpuSpec, bits: int) -> int | None:
-    """The rated dense rate: no guard, for it is what to expect and not what to exclude."""
-    names = _KERNEL_DTYPES[bits]
-    return max(
-        (gpu.dense_flops_per_s[name] for name in names if name in gpu.dense_flops_per_s),
-        default=None,
-    )
+    The rated dense rate: no guard, for it is what to expect and not what to exclude.
+    """
+    name, bits = next((k for prefix, k in _KERNELS.items() if compute.startswith(prefix)), ("", 16))
+    peaks = gpu.dense_flops_per_s
+    if name in peaks:
+        return bits, peaks[name]
+    return 16, max((peaks[kind] for kind in _SIXTEEN_BIT if kind in peaks), default=None)
 
 
 def _interval(expected_s: float, row: _HasError) -> ExpectedTime:

@@ -94,7 +94,8 @@ def kv_cache_pays_off_from(
 
     def pays(context: int) -> bool:
         cached = decode_step(costs, 1, context)
-        anew = context * _per_token(costs) + costs.head_flops_per_token
+        anew = context * (_per_token(costs) + costs.state_flops_per_token)
+        anew += costs.head_flops_per_token
         anew += sum(
             part.prefill_flops_per_pair * int(part.reach.pairs(context)) for part in costs.attention
         )

@@ -25,6 +25,10 @@ class ShardingError(ValueError):
         self.divisor = divisor
 
 
+class PartitionError(ValueError):
+    """A layer partition that does not give every stage its layers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
     """One GPU of an instance, as far as its place decides what it holds.
@@ -84,7 +88,7 @@ def stage_layers(
     second-to-last backwards (vLLM 0.33, ``get_pp_indices``): 61 layers in 2 stages are 31 + 30.
 
     Raises:
-        ValueError: the partition has another number of stages or of layers.
+        PartitionError: the partition has another number of stages or of layers.
     """
     if partition is None:
         share, rest = divmod(num_layers, pipeline_parallel_size)
@@ -94,7 +98,7 @@ def stage_layers(
     else:
         counts = list(partition)
         if len(counts) != pipeline_parallel_size or sum(counts) != num_layers:
-            raise ValueError(
+            raise PartitionError(
                 f"layer partition {','.join(map(str, counts))} must have "
                 f"{pipeline_parallel_size} entries that add up to {num_layers} layers"
             )

@@ -154,5 +154,7 @@ def expert_bounds(costs: StepCosts, batch: int) -> tuple[int, float, int]:
         raise ValueError(f"{costs.name} has no routed experts")
     kind = costs.experts[0]
     most = min(kind.num_experts, batch * kind.experts_per_token)
-    expected = distinct_experts(kind.num_experts, kind.experts_per_token, batch)
-    return kind.floor_experts, expected, most
+    expected = distinct_experts(
+        kind.total_experts, kind.experts_per_token, batch, held=kind.num_experts
+    )
+    return kind.floor_experts, max(kind.floor_experts, expected), most

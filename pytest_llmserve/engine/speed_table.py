@@ -17,7 +17,6 @@ Engine = Literal["serving", "serving-2024", "llama.cpp"]
 those of 2024 (vLLM 0.6); ``llama.cpp``."""
 
 MEASURED: Final = "public benchmark tables of 2024-2026"
-UNBOUNDED: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,6 +90,7 @@ def _slice(parent: GpuSpec, profile: MigProfile) -> GpuSpec:
         hbm_safe_bytes_per_s=_share(parent.hbm_safe_bytes_per_s, share),
         dense_flops_per_s=MappingProxyType(peaks),
         link_bytes_per_s=None,
+        price=None,  # lists price whole parts
         mig_profile=profile.name,
         mig_profiles=(),
         source=(

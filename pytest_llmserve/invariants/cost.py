@@ -47,7 +47,7 @@ def price_of(subject: Subject) -> Price | None:
         words = f"${own:g} an hour (declared)"
         return Price(low_usd=own, expected_usd=own, high_usd=own, words=words)
     gpu = subject.deployment.gpu
-    if gpu is None or gpu.price is None or gpu.mig_profile is not None:
+    if gpu is None or gpu.price is None:
         return None
     low, high = gpu.price.low_usd_per_hour, gpu.price.high_usd_per_hour
     since = f", oldest of {gpu.price.date}" if gpu.price.date else ""

@@ -16,12 +16,16 @@ MOST_SERVERS: Final = 20
 _ORDER: Final = ("passed", "failed", "close", "cannot tell", "accepted")
 
 
-def summary_lines(facts: Iterable[dict[str, Any]], *, is_verbose: bool) -> list[str]:
+def summary_lines(
+    facts: Iterable[dict[str, Any]], *, is_verbose: bool, not_run: int = 0
+) -> list[str]:
     """Counts first, then the servers, sorted by file and line; whole ledgers if verbose.
 
-    What is ignored is always listed, with its reason.
+    What is ignored is always listed, with its reason. ``not_run``: items that were collected only.
     """
     facts = list(facts)
+    if not facts and not_run:
+        return [f"nothing was checked: {_many(not_run, 'invariant')} collected, none was run"]
     if not facts:
         return ["nothing was checked: no file that was named or declared holds a deployment"]
     servers = grouped_servers(facts)

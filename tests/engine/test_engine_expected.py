@@ -63,6 +63,27 @@ def test_experts_are_counted_by_coverage() -> None:
     assert distinct_experts(8, 2, 1) == pytest.approx(2)
     assert distinct_experts(8, 2, 4) == pytest.approx(5.4688, abs=1e-4)
     assert distinct_experts(8, 2, 10_000) == pytest.approx(8)
+    # 256 experts over 8 ranks: of 8 that a token visits, one rank has 1; of 4 ranks' worth, all.
+    assert distinct_experts(256, 8, 1, held=32) == pytest.approx(1)
+    assert distinct_experts(256, 8, 10_000, held=4) == pytest.approx(4)
+
+
+def test_ranks_of_whole_experts_touch_their_share() -> None:
+    """8 experts over 4 ranks: 2 a rank, of which a token visits 2 x 2 / 8."""
+    rank = Rank(tensor_parallel_size=4, expert_ranks=4, has_expert_parallel=True)
+    (experts,) = step_costs(mixtral_8x7b(), rank).experts
+    assert (experts.num_experts, experts.total_experts) == (2, 8)
+
+
+def test_fp8_weights_are_multiplied_in_16_bit_where_the_gpu_has_no_fp8() -> None:
+    """A100: 312 TFLOP/s in bf16, and int8 kernels that fp8 weights do not use."""
+    device, prompt = load_gpu("a100-sxm-80gb"), 32_000
+    first = told(ttft_expected(LLAMA, device, "fp8_block", prompt_tokens=prompt))
+    wide = told(ttft_expected(LLAMA, device, "bfloat16", prompt_tokens=prompt))
+    assert first.expected_s == wide.expected_s
+    floor = ttft_floor(LLAMA, device, "fp8_block", prompt_tokens=prompt)
+    assert floor is not None
+    assert first.expected_s > 1.5 * floor.floor_s
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ def test_every_profile_of_every_part() -> None:
         parent = load_gpu(gpu_id)
         for profile in parent.mig_profiles:
             gpu = resolve_mig(f"nvidia.com/mig-{profile.name}", parent)
+            assert gpu.price is None, "list prices are those of whole parts"
             count += 1
             assert gpu.mig_profile == profile.name
             assert gpu.link_bytes_per_s is None

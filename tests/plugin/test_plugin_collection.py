@@ -205,3 +205,15 @@ def test_files_of_a_folder_that_start_no_server_are_left_out(pytester: pytest.Py
     ran.stdout.no_fnmatch_line("*install.sh*")
     named = pytester.runpytest("--llmserve", "deploy/install.sh")
     named.stdout.fnmatch_lines(["*LLM001*no server here*"])
+
+
+@pytest.mark.parametrize("arguments", [("-k", "nosuch"), ()], ids=["deselected", "interrupted"])
+def test_a_summary_does_not_say_that_files_hold_nothing(
+    pytester: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    write(pytester, chat_yaml=FITS)
+    if not arguments:
+        write(pytester, test_broken_py="def test_a(:\n")
+    result = pytester.runpytest_subprocess("--llmserve", "chat.yaml", ".", *arguments)
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["nothing was checked: 14 invariants collected, none was run"])

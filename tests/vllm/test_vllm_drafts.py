@@ -89,12 +89,12 @@ def test_dflash_without_target_layers_is_refused() -> None:
 
 
 def test_a_draft_model_is_held_whole() -> None:
-    assert held("draft_model", LLAMA) == 16094077440
+    assert held("draft_model", LLAMA_1B) == 16094077440
 
 
 def test_a_draft_may_be_whole_on_every_rank() -> None:
-    sharded = held("draft_model", LLAMA, tensor_parallel_size=2)
-    whole = held("draft_model", LLAMA, tensor_parallel_size=2, draft_tensor_parallel_size=1)
+    sharded = held("draft_model", LLAMA_1B, tensor_parallel_size=2)
+    whole = held("draft_model", LLAMA_1B, tensor_parallel_size=2, draft_tensor_parallel_size=1)
     assert whole == 16094077440
     assert whole / 2 < sharded < whole
 
@@ -239,3 +239,18 @@ def test_bundled_drafts_are_planned(name: str) -> None:
 def test_online_quantisation_is_the_target_s_alone() -> None:
     assert held("draft_model", LLAMA_1B, quantization="fp8") == held("draft_model", LLAMA_1B)
     assert held("mtp", None, quantization="fp8") < held("mtp", None)
+
+
+@pytest.mark.parametrize(
+    ("method", "draft", "words"),
+    [
+        (None, None, "without a method or a model"),
+        ("draft_model", LLAMA, "drafts for itself"),
+    ],
+)
+def test_drafting_that_is_not_told_is_no_pass(
+    method: str | None, draft: ModelSpec | None, words: str
+) -> None:
+    stated = settings(speculative_method=method, num_speculative_tokens=1)
+    with pytest.raises(UnknownDraftError, match=words):
+        draft_of(stated, LLAMA, draft)

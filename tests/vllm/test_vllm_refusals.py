@@ -214,13 +214,21 @@ class TestParallelism:
         assert rules("-tp 4", of=spec(QWEN_VL)) == []
         assert rules("-tp 8 --mm-encoder-tp-mode data", of=spec(QWEN_VL)) == []
         assert rules("-tp 8 --language-model-only", of=spec(QWEN_VL)) == []
+        deaf = replace(spec(QWEN_VL), model_type="gemma3")  # splits its tower all the same
+        assert rules("-tp 8 --mm-encoder-tp-mode data", of=deaf) == ["parallelism"]
         limits = '--limit-mm-per-prompt \'{"image": 0, "video": 0}\''
         assert rules(f"-tp 8 {limits}", of=spec(QWEN_VL)) == []
 
     def test_layer_partition(self) -> None:
         assert rules("-pp 2", env={"VLLM_PP_LAYER_PARTITION": "16,16"}) == []
-        for text in ("16,15", "8,8,16", "many"):
-            assert rules("-pp 2", env={"VLLM_PP_LAYER_PARTITION": text}) == ["parallelism"]
+        # the words of vllm/distributed/utils.py in 0.11.0 and 0.33.0
+        for text, says in (
+            ("16,15", "sum(partitions)=31 does not match num_hidden_layers=32."),
+            ("8,8,16", "len(partitions)=3 does not match pp_size=2."),
+            ("many", "Invalid partition string: many"),
+        ):
+            (found,) = refused("-pp 2", env={"VLLM_PP_LAYER_PARTITION": text})
+            assert (found.rule, found.server_says) == ("parallelism", says)
 
     def test_expert_parallelism_on_a_dense_model(self) -> None:
         (found,) = refused("--enable-expert-parallel")

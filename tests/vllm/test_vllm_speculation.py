@@ -124,3 +124,26 @@ def test_a_smaller_sibling_with_a_padded_vocabulary_is_refused() -> None:
     )
     (found,) = server.subjects[0].deployment.refusals
     assert found.headline == "151,936 tokens in the draft's vocabulary, 152,064 in the model's"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_old"),
+    [
+        ("--disable-async-output-proc", True),
+        ("--enable-prompt-adapter", True),
+        ("--scheduler-delay-factor 1.0", True),
+        ("--scheduler-delay-factor 0", False),
+        ("--num-scheduler-steps 1", False),
+        ("--num-scheduler-steps 8", True),
+    ],
+)
+def test_flags_of_the_old_engine_count_unless_at_their_default(line: str, *, is_old: bool) -> None:
+    problems = unmodelled(
+        parse(f"M {line}", "0.8.5"),
+        version=Version("0.8.5"),
+        model=model(),
+        gpu=None,
+        env={},
+        location=Location("serve.sh", 1),
+    )
+    assert bool(problems) is is_old

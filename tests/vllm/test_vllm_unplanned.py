@@ -8,6 +8,7 @@ import pytest
 from packaging.version import Version
 from serving import MAMBA_HYBRID, model, settle
 
+from pytest_llmserve.assertions import LlmServe
 from pytest_llmserve.hardware.catalogue import load_gpu
 from pytest_llmserve.runtimes.vllm.plan import make_plan
 
@@ -51,3 +52,19 @@ def test_ring_buffers_matter_for_mamba_2_only() -> None:
 )
 def test_the_rest_is_planned(line: str) -> None:
     assert told(line) == ()
+
+
+@pytest.mark.parametrize("partition", ["12,x", "12,12"])
+def test_a_partition_that_vllm_refuses_leaves_the_plan_untold(partition: str) -> None:
+    server = LlmServe().server(
+        "meta-llama/Llama-3.1-8B-Instruct",
+        gpu="h100-sxm-80gb",
+        gpu_count=2,
+        version="0.20.2",
+        pipeline_parallel_size=2,
+        env={"VLLM_PP_LAYER_PARTITION": partition},
+    )
+    (subject,) = server.subjects
+    assert [refusal.rule for refusal in subject.deployment.refusals] == ["parallelism"]
+    assert subject.plan.vram is None
+    assert subject.plan.unknown[0].what == "weights"

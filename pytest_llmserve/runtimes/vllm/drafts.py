@@ -57,6 +57,8 @@ def draft_of(settings: VllmSettings, model: ModelSpec, given: ModelSpec | None) 
         UnknownDraftError: a draft is loaded whose size the files do not tell.
     """
     method = settings.speculative_method.value
+    if method is None and settings.num_speculative_tokens.value:
+        raise UnknownDraftError("speculative tokens without a method or a model")
     if method is None or method in _NO_WEIGHTS:
         return None
     if _is_own_layer(method):
@@ -65,6 +67,8 @@ def draft_of(settings: VllmSettings, model: ModelSpec, given: ModelSpec | None) 
         return _own_draft(model)
     if given is None or given.unsupported or method not in _READABLE:
         raise UnknownDraftError(_words(method, settings.draft_model))
+    if given.id == model.id:
+        raise UnknownDraftError("the model drafts for itself, by which of its layers is not told")
     if method not in _SHARES_VOCABULARY:
         return replace(given, has_vocab_on_every_stage=True)
     return _beside_target(given, model, method)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pytest_llmserve.engine.kv_formats import KvDtypeError
-from pytest_llmserve.engine.parallel import ShardingError
+from pytest_llmserve.engine.parallel import PartitionError, ShardingError
 from pytest_llmserve.engine.quantized import SchemeError
 from pytest_llmserve.runtimes.deployment import KvPool, Plan, Unknown, VramLedger
 from pytest_llmserve.runtimes.vllm.block_size import effective_kv_cache_dtype, lay_out
@@ -67,7 +67,7 @@ def make_plan(
         return Plan(vram=None, kv=None, unknown=unknown)
     try:
         stages = _stages(settings, version, model, gpu, draft_of(settings, model, draft))
-    except (ShardingError, SchemeError) as error:
+    except (PartitionError, ShardingError, SchemeError) as error:
         return _untold("weights", error)
     except UnknownDraftError as error:
         return _untold("draft model", error)

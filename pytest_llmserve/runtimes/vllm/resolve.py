@@ -76,21 +76,15 @@ def resolve_settings(
     chunked = _chunked_prefill(read, model)
     text_only = _language_model_only(read, model)
     expert_parallel = read.get("enable_expert_parallel", default=False)
-    tokens, why_tokens, seqs, why_seqs = resolve_batch(
-        BatchInputs(
-            version=version,
-            gpu=gpu,
-            model=model,
-            max_model_len=length.value,
-            tokens=read.value("max_num_batched_tokens"),
-            seqs=read.value("max_num_seqs"),
-            has_chunked_prefill=chunked.value,
-            is_throughput_mode=read.value("performance_mode") == "throughput",
-            all2all_backend=read.value("all2all_backend") or env.get("VLLM_ALL2ALL_BACKEND"),
-            has_expert_parallel=expert_parallel.value,
-            data_parallel_size=_data_parallel(read).value,
-            is_text_only=text_only.value,
-        )
+    tokens, seqs = _batch_limits(
+        read,
+        gpu=gpu,
+        model=model,
+        max_model_len=length.value,
+        has_chunked_prefill=chunked.value,
+        all2all_backend=read.value("all2all_backend") or env.get("VLLM_ALL2ALL_BACKEND"),
+        has_expert_parallel=expert_parallel.value,
+        is_text_only=text_only.value,
     )
     eager = read.get("enforce_eager", default=False)
     spec = read_speculative(args)
@@ -99,8 +93,8 @@ def resolve_settings(
         pipeline_parallel_size=read.get("pipeline_parallel_size", 1),
         data_parallel_size=_data_parallel(read),
         max_model_len=length,
-        max_num_seqs=read.get("max_num_seqs", seqs, why_seqs),
-        max_num_batched_tokens=read.get("max_num_batched_tokens", tokens, why_tokens),
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
         dtype=_dtype(read, model, gpu),
         kv_cache_dtype=_kv_cache_dtype(read, model),
         quantization=_quantization(read, model, gpu),
@@ -141,6 +135,24 @@ def resolve_settings(
         num_redundant_experts=_redundant_experts(read),
         kv_skip_layers=tuple(read.value("kv_cache_dtype_skip_layers") or ()),
         mm_ipc_gib=read.get("mm_ipc_gpu_memory_gb", 0.0).value,
+    )
+
+
+def _batch_limits(read: _Reader, **known: Any) -> tuple[Setting[Any], Setting[Any]]:
+    """Tokens and sequences of a step; ``known``: the rest of :class:`BatchInputs`."""
+    tokens, why_tokens, seqs, why_seqs = resolve_batch(
+        BatchInputs(
+            version=read.version,
+            tokens=read.value("max_num_batched_tokens"),
+            seqs=read.value("max_num_seqs"),
+            is_throughput_mode=read.value("performance_mode") == "throughput",
+            data_parallel_size=_data_parallel(read).value,
+            **known,
+        )
+    )
+    return (
+        read.get("max_num_batched_tokens", tokens, why_tokens),
+        read.get("max_num_seqs", seqs, why_seqs),
     )
 
 

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 VERSION_KEY: Final = "version"
 """What a problem is about when it is the version whose rules are not known."""
 # Flags that made 0.8.5 to 0.10 fall back to the old engine (V0) when not at their default.
-_OLD_ENGINE_FLAGS: Final = (
-    "disable_async_output_proc",
-    "enable_prompt_adapter",
-    "max_num_partial_prefills",
-    "num_scheduler_steps",
-    "preemption_mode",
-    "scheduler_delay_factor",
-)
+_OLD_ENGINE_FLAGS: Final = {
+    "disable_async_output_proc": False,
+    "enable_prompt_adapter": False,
+    "max_num_partial_prefills": 1,
+    "num_scheduler_steps": 1,
+    "preemption_mode": None,
+    "scheduler_delay_factor": 0.0,
+}
 _NEW_DRAFTING: Final = ("ngram", "eagle", "eagle3", "medusa", "deepseek_mtp")
 _FLASH_ATTENTION_3: Final = 90
 
@@ -114,9 +114,9 @@ def _old_engine(
         yield "a model with an encoder and a decoder"
     if not at_least(version, "0.10") and _needs_old_drafting(args, version):
         yield "its way of speculative decoding"
-    for dest in _OLD_ENGINE_FLAGS:
+    for dest, default in _OLD_ENGINE_FLAGS.items():
         stated = args.stated.get(dest)
-        if stated is not None and stated.value not in (False, 1, 0.0):
+        if stated is not None and stated.value != default:
             yield stated.flag
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pytest_llmserve.engine.parallel import Rank, local_shape
+from pytest_llmserve.engine.parallel import PartitionError, Rank, local_shape
 from pytest_llmserve.engine.quantized import Padding
 from pytest_llmserve.engine.weights import absorbed_mla_bytes_on_rank, weight_bytes_on_rank
 from pytest_llmserve.models.schemes import scheme_of
@@ -106,8 +106,18 @@ class WeightBytes:
         return self.built + self.absorbed + self.lora + self.draft - self.offloaded
 
 
+def is_vision_replicated(settings: VllmSettings, model: ModelSpec) -> bool:
+    """Whether every rank holds the whole tower: asked for, and heard by this class."""
+    is_sharded = model.model_type.startswith(_ALWAYS_SHARDED_VISION)
+    return settings.mm_encoder_tp_mode == "data" and not is_sharded
+
+
 def rank_of(settings: VllmSettings, model: ModelSpec, stage: int) -> Rank:
-    """The place of a rank of pipeline stage ``stage``."""
+    """The place of a rank of pipeline stage ``stage``.
+
+    Raises:
+        PartitionError: ``VLLM_PP_LAYER_PARTITION`` is no list of numbers.
+    """
     tp = settings.tensor_parallel_size.value
     outer = settings.data_parallel_size.value * settings.prefill_context_parallel_size.value
     partition = settings.env.get("VLLM_PP_LAYER_PARTITION")
@@ -115,13 +125,19 @@ def rank_of(settings: VllmSettings, model: ModelSpec, stage: int) -> Rank:
         tensor_parallel_size=tp,
         pipeline_parallel_size=settings.pipeline_parallel_size.value,
         pipeline_stage=stage,
-        layer_partition=tuple(map(int, partition.split(","))) if partition else None,
+        layer_partition=_layers_of_stages(partition) if partition else None,
         expert_ranks=tp * outer,
         has_expert_parallel=settings.enable_expert_parallel.value,
-        is_vision_replicated=settings.mm_encoder_tp_mode == "data"
-        and not model.model_type.startswith(_ALWAYS_SHARDED_VISION),
+        is_vision_replicated=is_vision_replicated(settings, model),
         has_vision=not settings.language_model_only.value,
     )
+
+
+def _layers_of_stages(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise PartitionError(f"VLLM_PP_LAYER_PARTITION={text} is no list of numbers") from None
 
 
 def served_model(model: ModelSpec, settings: VllmSettings) -> ModelSpec:

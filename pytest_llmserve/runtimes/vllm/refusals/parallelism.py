@@ -8,6 +8,7 @@ from pytest_llmserve.models.spec import KvCache, StateCache
 from pytest_llmserve.runtimes.vllm.refusals.case import divisors
 from pytest_llmserve.runtimes.vllm.traits import attention_type, is_mla, is_moe
 from pytest_llmserve.runtimes.vllm.versions import at_least
+from pytest_llmserve.runtimes.vllm.weights import is_vision_replicated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +143,7 @@ def _vision(case: Case) -> Refusal | None:
     if model is None or tp < 2 or settings.language_model_only.value:
         return None
     is_encoder_decoder = attention_type(model) == "encoder_decoder"
-    if settings.mm_encoder_tp_mode == "data" and not is_encoder_decoder:
+    if is_vision_replicated(settings, model):
         return None
     what = "encoder" if is_encoder_decoder else "vision"
     expected = "--mm-encoder-tp-mode data, or --language-model-only for text alone"
@@ -192,13 +193,13 @@ def _partition(case: Case, num_layers: int, pp: int) -> Refusal | None:
         )
     if len(layers) == pp and sum(layers) == num_layers:
         return None
-    says = f"{len(layers)=} does not match {pp=}."
+    says = f"len(partitions)={len(layers)} does not match pp_size={pp}."
     if len(layers) == pp:
-        says = f"{sum(layers)=} does not match num_hidden_layers={num_layers}."
+        says = f"sum(partitions)={sum(layers)} does not match num_hidden_layers={num_layers}."
     return case.refuse(
         "parallelism",
         f"{len(layers)} stages of {sum(layers)} layers, the model has {num_layers} on {pp} stages",
-        says.replace("layers=", "partitions="),
+        says,
         expected=f"VLLM_PP_LAYER_PARTITION with {pp} numbers that sum to {num_layers}",
         at=("pipeline_parallel_size",),
     )
