@@ -264,7 +264,10 @@ class LlmServe(PhysicsVerbs):
         :mod:`pytest_llmserve.engine.memoization`.
         """
         __tracebackhide__ = True
-        for subject in self._server_of(target, given).subjects:
+        server = self._server_of(target, given)
+        if not server.subjects:
+            raise TypeError(f"{server.name} is {server.not_planned}")
+        for subject in server.subjects:
             start = pays_off_from(subject)
             if start is None or tokens < start:
                 words = "at no length" if start is None else f"from {start:,} tokens on"

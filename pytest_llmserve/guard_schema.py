@@ -33,6 +33,17 @@ def _name(value: object) -> object:
     return name
 
 
+def _ignorable(value: object) -> object:
+    from pytest_llmserve.invariants import server_invariants  # only where something is ignored
+
+    name = _name(value)
+    servers = {invariant.name for invariant in server_invariants()}
+    if name not in servers:
+        valid = ", ".join(n for n in NAMES.values() if n in servers)
+        raise ValueError(f"not about one server; expected one of the server invariants: {valid}")
+    return name
+
+
 def _share(text: str) -> float | None:
     if not text.rstrip().endswith("%"):
         return None
@@ -66,7 +77,7 @@ Reason = Annotated[str, Field(min_length=1)]
 class IgnoreTable(_Strict):
     """``[[ignore]]``."""
 
-    invariant: Annotated[str, BeforeValidator(_name)]
+    invariant: Annotated[str, BeforeValidator(_ignorable)]
     reason: Reason
     file: str = "*"
     name: str = "*"

@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 import tomllib
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from packaging.version import InvalidVersion, Version
@@ -74,6 +75,15 @@ def _invariant(value: object) -> object:
     return name
 
 
+def _pattern(value: object) -> object:
+    """What ``Path.glob`` takes; another type is told by its own message."""
+    if isinstance(value, str):
+        path = PurePath(value)
+        if path.anchor or not path.parts:
+            raise ValueError("expected a relative pattern such as deploy/*.yaml")
+    return value
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
@@ -81,6 +91,7 @@ class _Strict(BaseModel):
 Positive = Annotated[int, Field(gt=0, strict=True)]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
+FilePattern = Annotated[str, BeforeValidator(_pattern)]
 InvariantName = Annotated[str, BeforeValidator(_invariant)]
 
 
@@ -201,7 +212,7 @@ class _Form(_Strict):
 
 
 class _Policy(_Facts, GuardTables):
-    files: list[str] = []
+    files: list[FilePattern] = []
     models: str | list[str] = []
     gpus: str | None = None
     model_paths: dict[str, str] = {}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import os
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_llmserve.guard.baseline import Finding, format_baseline, read_baseline, updated
 from pytest_llmserve.guard.ignores import IgnoreComment, accepting_rule, read_ignores
+from pytest_llmserve.manifests.known_names import has_known_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 class Guard:
     """Ignores, baselines and the base of one session; each is read once."""
 
-    def __init__(self, *, base: BaseTree | None, updates_baseline: bool) -> None:
+    def __init__(self, *, root: Path, base: BaseTree | None, updates_baseline: bool) -> None:
+        self._root = root
         self.base = base
         self.updates_baseline = updates_baseline
         self._today = datetime.date.today()
@@ -38,7 +41,7 @@ class Guard:
 
     def _of_deleted(self, path: str) -> list[str]:
         assert self.base is not None
-        if not path.endswith((".yaml", ".yml", ".sh", ".bash")):
+        if not has_known_name(PurePosixPath(path)):
             return []
         return sorted(self.base.servers_at(path) or ())
 
@@ -51,9 +54,15 @@ class Guard:
                 data = b""
             found: tuple[IgnoreComment, ...] = ()
             if b"llmserve:" in data:
-                found = read_ignores(data.decode(errors="replace"))
+                found = read_ignores(data.decode(errors="replace"), self._display(file))
             self._comments[file] = found
         return self._comments[file]
+
+    def _display(self, file: Path) -> str:
+        """The file as findings name it."""
+        if file.is_relative_to(self._root):
+            return file.relative_to(self._root).as_posix()
+        return str(file)
 
     def accepted_finding(
         self, policy: Policy, file: Path, server: str, invariant: str
@@ -119,7 +128,7 @@ def open_guard(config: pytest.Config) -> Guard:
         except GitError as error:
             raise pytest.UsageError(f"--llmserve-compare {ref}: {error}") from None
         config.add_cleanup(base.close)
-    return Guard(base=base, updates_baseline=updates)
+    return Guard(root=config.rootpath, base=base, updates_baseline=updates)
 
 
 def has_statements(policy: Policy) -> bool:
@@ -131,6 +140,8 @@ def has_statements(policy: Policy) -> bool:
 
 def write_baselines(facts: list[dict[str, Any]]) -> list[str]:
     """Write each baseline that the run looked at; the paths that changed."""
+    from pytest_llmserve.reporting.files import write_text
+
     by_path: dict[str, tuple[list[Finding], list[tuple[str, str, str]]]] = {}
     for fact in facts:
         if (where := fact.get("baseline")) is None:
@@ -151,7 +162,7 @@ def write_baselines(facts: list[dict[str, Any]]) -> list[str]:
         path = _path(text)
         findings = updated(read_baseline(path), failing, looked_at)
         if findings or path.exists():
-            path.write_text(format_baseline(findings), encoding="utf-8")
+            write_text(path, format_baseline(findings))
             written.append(f"{path.name}: {len(findings)} accepted findings")
     return written
 

@@ -50,22 +50,33 @@ class DeploymentFile(pytest.File):
             return self.path.relative_to(self.config.rootpath).as_posix()
         return str(self.path)
 
+    @contextlib.contextmanager
+    def _telling(self, where: str = "") -> Iterator[None]:
+        """Tell a wrong policy or GPU folder in its own words."""
+        try:
+            yield
+        except ValueError as error:  # PolicyError, GpuCatalogueError
+            raise self.CollectError(f"{where}{error}") from None
+
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         """A ``readable`` item, and a collector for each server."""
         from pytest_llmserve.manifests.reader import read_file
 
-        try:
+        with self._telling():
             policy = self.policies.for_folder(self.path.parent)
-        except ValueError as error:  # PolicyError, told in its own words
-            raise self.CollectError(str(error)) from None
         reading = read_file(self.path, display=self.display, options=policy.reading)
         base = self.guard.base
-        before = base.servers(self.path) if base is not None else None
+        before = None
+        if base is not None:
+            with self._telling(f"at {base.ref}: "):
+                before = base.servers(self.path)
         is_asked_for = self.session.isinitpath(self.path) or policy.declares(self.path)
         if reading.is_bare and not is_asked_for and not before:
             return  # one of a folder's files that only speaks of a server
         yield ReadableItem.from_parent(self, name="readable", reading=reading, policy=policy)
         assembler = self.policies.assembler(policy)
+        with self._telling():
+            assembler.parts()
         nodes: list[ServerNode] = []
         for launch in reading.launches:
             server = assembler.from_launch(launch, self.path)

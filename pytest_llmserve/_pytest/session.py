@@ -12,6 +12,7 @@ import pytest
 
 from pytest_llmserve._pytest.guarding import Guard, has_statements, open_guard, write_baselines
 from pytest_llmserve._pytest.items import DeploymentFile, ServerNode, VerdictItem
+from pytest_llmserve.manifests.known_names import has_known_name
 from pytest_llmserve.reporting.kinds import KINDS, write_report
 from pytest_llmserve.servers.policies import Policies
 from pytest_llmserve.verdict import Outcome
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     from pytest_llmserve._pytest.upkeep import PolicyFile
     from pytest_llmserve.reporting.findings import Checked
 
-SUFFIXES = frozenset(
-    (".yaml", ".yml", ".sh", ".bash", ".sbatch", ".slurm", ".tpl", ".service", ".container")
-)
-NAMES = ("dockerfile", "containerfile", "modelfile", "procfile")
-"""What is looked into below a named folder; a file that is itself named may be called anything."""
 _MENTIONS_A_SERVER = re.compile(
     rb"vllm|sglang|trtllm|text-generation-(?:launcher|inference)|llama-server|ollama"
     rb"|kaito\.sh|LLMInferenceService|kserve\.io|llm_configs|servingEngineSpec|modelArtifacts"
@@ -143,10 +139,10 @@ class CheckingSession:
         try:
             policy = self.policies.for_folder(path.parent)
         except ValueError:
-            return _has_known_name(path)  # collecting it tells what is wrong with the policy
+            return has_known_name(path)  # collecting it tells what is wrong with the policy
         if policy.files:
             return policy.declares(path)
-        return _has_known_name(path) and _mentions_a_server(path)
+        return has_known_name(path) and _mentions_a_server(path)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Count what is checked, so that checking nothing is noticed."""
@@ -165,12 +161,14 @@ class CheckingSession:
         """Hang the figures on the report: that is how they travel from xdist's workers."""
         report = yield
         if call.when == "call" and isinstance(item, VerdictItem):
-            node = item.nodeid.partition("::")[2]
-            facts = {**item.llmserve_facts(), "node": node, "item": report.outcome}
-            if report.failed and facts["verdict"]["outcome"] == Outcome.PASSED:
-                facts["said"] = report.longreprtext  # an expected failure that is fixed
-            # execnet carries no integer above 2^31: between processes the figures are JSON.
-            report.llmserve = json.dumps(facts) if self.is_worker else facts  # type: ignore[attr-defined]
+            # What raised while it was decided would raise again, here.
+            if call.excinfo is None or item._decided is not None:
+                node = item.nodeid.partition("::")[2]
+                facts = {**item.llmserve_facts(), "node": node, "item": report.outcome}
+                if report.failed and facts["verdict"]["outcome"] == Outcome.PASSED:
+                    facts["said"] = report.longreprtext  # an expected failure that is fixed
+                # execnet carries no integer above 2^31: between processes the figures are JSON.
+                report.llmserve = json.dumps(facts) if self.is_worker else facts  # type: ignore[attr-defined]
             if report.skipped and isinstance(report.longrepr, tuple):
                 path, line, _ = item.reportinfo()  # not the line of ours that called skip
                 report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
@@ -190,7 +188,7 @@ class CheckingSession:
             return
         if not self.collected and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-        self._finish_guard()
+        self._finish_guard(session)
         for kind, path in self.reports:
             try:
                 write_report(kind, self.config.invocation_params.dir / path, self.checked())
@@ -199,12 +197,19 @@ class CheckingSession:
                 if session.exitstatus == pytest.ExitCode.OK:
                     session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
-    def _finish_guard(self) -> None:
+    def _finish_guard(self, session: pytest.Session) -> None:
         """Name the servers whose file is gone since the base; write the baseline if asked."""
         if self.guard.base is not None and self.facts:
             self.facts[0]["deleted"] = self.guard.deleted_servers()
         if self.guard.updates_baseline:
-            self._written = write_baselines(self.facts)
+            try:
+                self._written = write_baselines(self.facts)
+            except OSError as error:
+                self._unwritten.append(
+                    f"baseline: {error.filename} cannot be written: {error.strerror}"
+                )
+                if session.exitstatus == pytest.ExitCode.OK:
+                    session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def checked(self) -> Checked:
         """All that was found, as reports take it."""
@@ -218,8 +223,12 @@ class CheckingSession:
             changes=tuple(changes_of(self.facts, prefix)),
             compared_with=compared_with(self.facts),
             prefix=prefix,
-            not_run=max(0, self.collected - len(self.facts)),
+            not_run=self._not_run,
         )
+
+    @property
+    def _not_run(self) -> int:
+        return max(0, self.collected - len(self.facts))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """How much was checked, and a line per server."""
@@ -228,7 +237,8 @@ class CheckingSession:
         from pytest_llmserve.reporting.changes import comparison_lines
         from pytest_llmserve.reporting.summary import summary_lines
 
-        lines = summary_lines(self.facts, is_verbose=self.config.get_verbosity() > 0)
+        is_verbose = self.config.get_verbosity() > 0
+        lines = summary_lines(self.facts, is_verbose=is_verbose, not_run=self._not_run)
         terminalreporter.section("llmserve")
         for line in lines:
             terminalreporter.line(line)
@@ -265,10 +275,6 @@ class XdistCounter:
 def _folder_of(argument: str, invocation_dir: Path) -> Path:
     path = (invocation_dir / argument.split("::")[0]).resolve()
     return path if path.is_dir() else path.parent
-
-
-def _has_known_name(path: Path) -> bool:
-    return path.suffix in SUFFIXES or path.name.lower().startswith(NAMES)
 
 
 def _mentions_a_server(path: Path) -> bool:

@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_llmserve._pytest.items import VerdictItem
+from pytest_llmserve._pytest.items import DeploymentFile, VerdictItem
 from pytest_llmserve.invariants import server_invariants
 from pytest_llmserve.invariants.names import IDS
+from pytest_llmserve.manifests.launch import NO_SERVER
 from pytest_llmserve.reporting.text import explain
-from pytest_llmserve.verdict import Certainty, Location, Outcome, Verdict
+from pytest_llmserve.verdict import Certainty, Location, Outcome, ProblemKind, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pytest_llmserve._pytest.guarding import Guard
     from pytest_llmserve._pytest.items import ServerNode
     from pytest_llmserve.guard.ignores import IgnoreComment
+    from pytest_llmserve.manifests.launch import Reading
     from pytest_llmserve.policy import Policy
     from pytest_llmserve.servers.policies import Policies
     from pytest_llmserve.servers.server import Server
+    from pytest_llmserve.verdict import Problem
 
 
 def _named(name: str, verdict: Verdict) -> Verdict:
@@ -57,8 +61,8 @@ class CommentsItem(VerdictItem):
 
     def decide(self) -> tuple[Verdict, str]:
         """Failed at the first comment that should go."""
-        guard = self._nodes[0].file.guard if self._nodes else None
-        comments = guard.comments(self.path) if guard else ()
+        file = self.getparent(DeploymentFile)
+        comments = file.guard.comments(self.path) if file is not None else ()
         found = [(c, fault) for c in comments if (fault := self._fault(c))]
         faults = [f"line {c.line}: this ignore comment is not honoured: {why}" for c, why in found]
         place = Location(self.file_name, found[0][0].line) if found else None
@@ -133,16 +137,29 @@ class PolicyFile(pytest.File):
         return item
 
     @cached_property
-    def fleet(self) -> dict[str, list[Server]]:
-        """The servers of every declared file, by the file as the policy names it."""
+    def _readings(self) -> dict[Path, Reading]:
         from pytest_llmserve.manifests.reader import read_file
 
+        relative, options = self.policy.relative, self.policy.reading
+        paths = self.policy.declared_files()
+        return {p: read_file(p, display=relative(p), options=options) for p in paths}
+
+    @cached_property
+    def unread(self) -> tuple[Problem, ...]:
+        """What of the declared files is not understood: servers may be missing in the fleet."""
+        return tuple(
+            problem
+            for reading in self._readings.values()
+            for problem in reading.problems
+            if problem.kind is not ProblemKind.WARNING and problem.key != NO_SERVER
+        )
+
+    @cached_property
+    def fleet(self) -> dict[str, list[Server]]:
+        """The servers of every declared file, by the file as the policy names it."""
         assembler = self.policies.assembler(self.policy)
         fleet: dict[str, list[Server]] = {}
-        for path in self.policy.declared_files():
-            reading = read_file(
-                path, display=self.policy.relative(path), options=self.policy.reading
-            )
+        for path, reading in self._readings.items():
             servers = [assembler.from_launch(launch, path) for launch in reading.launches]
             fleet[self.policy.relative(path)] = servers
         return fleet
@@ -165,10 +182,13 @@ class PolicyFile(pytest.File):
 
     def check_baseline(self, fleet: dict[str, list[Server]]) -> Verdict:
         """Whether each entry is about an invariant of a server that is still there."""
-        from pytest_llmserve.guard.baseline import read_baseline
+        from pytest_llmserve.guard.baseline import BaselineError, read_baseline
 
         path = self.policy.base_dir / self.policy.guard.baseline
-        findings = read_baseline(path)
+        try:
+            findings = read_baseline(path)
+        except BaselineError as error:
+            return _answer("baseline-current", [str(error)], "", Location(path.name, 1))
         faults = [
             f"{f.file} {f.server} {f.invariant}: stale, {why}"
             for f in findings
@@ -212,6 +232,15 @@ class PolicyItem(VerdictItem):
         """The verdict over the declared files; without any, nothing can be told."""
         if self.policy.files:
             verdict = _named(self._invariant_name, self._check(self.parent.fleet))
+            if verdict.id >= "LLM500" and verdict.outcome is Outcome.PASSED and self.parent.unread:
+                problem = self.parent.unread[0]
+                verdict = Verdict(
+                    id=verdict.id,
+                    name=verdict.name,
+                    outcome=Outcome.CANNOT_TELL,
+                    headline=f"cannot tell: a declared file is not read whole: {problem}",
+                    location=problem.location,
+                )
         else:
             verdict = Verdict(
                 id=IDS[self._invariant_name],

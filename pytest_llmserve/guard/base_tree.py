@@ -13,6 +13,7 @@ from pytest_llmserve.guard.git import (
     renames,
     repository_root,
 )
+from pytest_llmserve.manifests.known_names import SUFFIXES, has_known_name
 from pytest_llmserve.manifests.reader import read_file
 from pytest_llmserve.servers.policies import Policies
 
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1 << 20
 """Larger files are no deployment files; weights and media of a repository are never copied."""
-_SUFFIXES: Final = frozenset(
-    (".yaml", ".yml", ".json", ".toml", ".env", ".sh", ".bash", ".conf", ".cfg", ".service", "")
-)
+_SUFFIXES: Final = frozenset((*SUFFIXES, ".json", ".toml", ".env", ".conf", ".cfg", ".csv", ""))
+"""Of files that may start servers, and of what they and the policies read."""
 
 
 class BaseTree:
@@ -80,4 +80,5 @@ class BaseTree:
 
 def _is_text(path: str) -> bool:
     name = PurePosixPath(path)
-    return name.suffix.lower() in _SUFFIXES or name.name.startswith(".env")
+    is_known = name.suffix.lower() in _SUFFIXES or has_known_name(name)
+    return is_known or name.name.startswith(".env")

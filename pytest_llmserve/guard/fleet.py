@@ -165,12 +165,23 @@ def check_same(fleet: Mapping[str, Sequence[Server]], same: Same) -> Verdict:
         for name in sorted(first.keys() & other.keys()):
             wrong += [f"{name}: {line}" for line in _differences(first[name], other[name])]
         wrong = [f"{line} ({same.files[0]} against {pattern})" for line in wrong]
+    unknown = [why for servers in environments for s in servers.values() if (why := _unknown(s))]
+    if not wrong and unknown:
+        return cannot_tell(f"cannot tell: {unknown[0]}")
     if not wrong:
         return passed(f"{len(first)} servers are alike in {len(environments)} environments")
     return failed(
         f"{len(wrong)} differences between environments: {wrong[0]}",
         details=tuple(f"also {line}" for line in wrong[1:]),
     )
+
+
+def _unknown(server: Server) -> str:
+    """Why the server can be compared with no other; empty if it can."""
+    if not server.subjects:
+        return f"{server.name} is {server.not_planned}"
+    is_known = tightest(server).deployment.model_ref is not None
+    return "" if is_known else f"the model of {server.name} is not known"
 
 
 def _differences(one: Server, other: Server) -> list[str]:

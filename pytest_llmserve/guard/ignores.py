@@ -30,6 +30,8 @@ class IgnoreComment:
     reason: str
     line: int
     about_line: int
+    file: str = ""
+    """As findings name it; empty where only lines are compared."""
     fault: str = ""
     """Why it cannot be honoured: no reason, no invariant, an unknown one."""
 
@@ -37,11 +39,14 @@ class IgnoreComment:
         """Whether the finding is the one on this comment's line."""
         if self.fault or verdict.name not in self.invariants:
             return False
-        places = (verdict.location, server)
-        return any(place is not None and place.line == self.about_line for place in places)
+        return any(
+            place.line == self.about_line and self.file in ("", place.file)
+            for place in (verdict.location, server)
+            if place is not None
+        )
 
 
-def read_ignores(text: str) -> tuple[IgnoreComment, ...]:
+def read_ignores(text: str, file: str = "") -> tuple[IgnoreComment, ...]:
     """Every ignore comment of a file, in the order of its lines."""
     lines = text.splitlines()
     found = []
@@ -57,6 +62,7 @@ def read_ignores(text: str) -> tuple[IgnoreComment, ...]:
                 invariants=known,
                 reason=match[2].strip(),
                 line=number,
+                file=file,
                 about_line=_next_line(lines, number) if is_alone else number,
                 fault=_fault(names, match[2].strip()),
             )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_llmserve.manifests.found import Container, Found, finished, launch_of
 from pytest_llmserve.manifests.kubernetes_parts import image_field
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from pytest_llmserve.manifests.launch import ConfigEntry, ModelSource
     from pytest_llmserve.manifests.yaml_nodes import Node
     from pytest_llmserve.verdict import Location, Problem
-
-_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,11 +145,6 @@ def flag(key: str, node: Node | None, place: Location) -> list[Field]:
         return [field_at(f"--no-{name.lstrip('-')}", place)]
     text = masked(key, mark_placeholders(node.source()).text)
     return [field_at(f"{name}={text}", place)]
-
-
-def kebab(name: str) -> str:
-    """``maxModelLen`` and ``max_model_len`` as ``max-model-len``."""
-    return _WORD.sub("-", name).lower().replace("_", "-")
 
 
 def model_field(node: Node | None) -> Field | None:

@@ -46,11 +46,6 @@ def hub_id(text: str) -> str:
     return text
 
 
-def is_address(text: str) -> bool:
-    """Whether the text is an address (``s3://...``) and no hub id or path."""
-    return "://" in text and not text.startswith(_SCHEMES)
-
-
 def pulled(script: str, location: Location, who: str) -> tuple[ModelSource, ...]:
     """Models that a script tells an Ollama server to fetch: they have no path, but their name."""
     names = dict.fromkeys(_OLLAMA.findall(script))

@@ -28,7 +28,6 @@ class Attention:
     has_o_bias: bool = False
     qk_norm: Literal["head", "width", "width_sharded"] | None = None
     """``head``: one vector of head_dim each; ``width``: of all heads, whole or sharded."""
-    has_v_norm: bool = False
     has_query_gate: bool = False
     """q_proj also makes an output gate: twice the rows (Qwen3-Next)."""
     has_sinks: bool = False

@@ -100,10 +100,3 @@ def describe(deployment: Deployment) -> str:
         if setting.value > 1:
             parts.append(f"{word}={setting.value}")
     return ", ".join(parts)
-
-
-def outcome_word(verdict: Verdict) -> str:
-    """``passed``, ``failed (certain)``, ``cannot tell``."""
-    if verdict.outcome is Outcome.FAILED and verdict.certainty is not None:
-        return f"failed ({verdict.certainty})"
-    return str(verdict.outcome)

@@ -56,4 +56,4 @@ def has_policy_file(folder: Path) -> bool:
     if (folder / "llmserve.toml").is_file():
         return True
     pyproject = folder / "pyproject.toml"
-    return pyproject.is_file() and b"tool.llmserve" in pyproject.read_bytes()
+    return pyproject.is_file() and b"llmserve" in pyproject.read_bytes()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_llmserve.assertions import LlmServe
@@ -120,13 +120,14 @@ def test_what_fits_at_once_is_what_the_pool_holds(subject: Subject) -> None:
     assert at_once * held.request_bytes <= pool < (at_once + 1) * held.request_bytes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(servers())
 def test_every_offered_fix_makes_it_pass(subject: Subject) -> None:
+    subject = subject.changed({"gpu_memory_utilization": 0.25})  # so that most do not fit
     verdict = invariant("kv-cache-fits").judge(subject)
-    for fix in verdict.fixes:
-        if not fix.change.startswith("--"):
-            continue
+    flags = [fix for fix in verdict.fixes if fix.change.startswith("--")]
+    assume(flags)
+    for fix in flags:
         flag, _, text = fix.change.partition(" ")
         dest = flag.removeprefix("--").replace("-", "_")
         value = float(text) if "." in text else int(text) if text.isdecimal() else text

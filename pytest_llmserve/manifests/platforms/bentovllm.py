@@ -65,14 +65,3 @@ def _claim(part: Mapping) -> GpuClaim:
     return accelerator_claim(
         [f"{node.text}:{count}"], "cloud.google.com/gke-accelerator", node.location
     )
-
-
-def read_bentofile(root: Mapping, objects: Objects) -> None:
-    """``bentofile.yaml`` and ``deployment.yaml``: code of one's own behind them."""
-    from pytest_llmserve.verdict import ProblemKind
-
-    message = (
-        "a bento's service is Python code: how it starts vLLM stands in no file that can be read"
-        " without running it; declare the server in a Python test"
-    )
-    objects.gathering.problem(ProblemKind.UNKNOWN, message, root.location)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pytest_llmserve.models.parts import Attention, Block, Mlp, Moe, Part
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pytest_llmserve.models.spec import Weight
 
 Blocks = tuple[tuple[Block, tuple[int, ...]], ...]
-QkNorm = Literal["head", "width", "width_sharded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
