@@ -1,4 +1,5 @@
 """Pure arithmetic shared by every runtime: KV bytes, weights of a rank, rooflines and floors.
 
-Nothing here reads a file or knows a serving program; a runtime passes its quirks as arguments.
+Nothing here reads a file. A runtime passes its quirks as arguments; layouts that only vLLM was read
+for so far (fused matrices, the padded vocabulary, the words of KV dtypes) still stand here.
 """

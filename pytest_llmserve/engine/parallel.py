@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pytest_llmserve.models.spec import ModelSpec, Weight
 
 VOCAB_MULTIPLE: Final = 64
+"""``DEFAULT_VOCAB_PADDING_SIZE`` of vLLM's vocab_parallel_embedding.py."""
 
 
 class ShardingError(ValueError):
